@@ -1,0 +1,87 @@
+"""The facade that doors call."""
+
+from nuncius.broker.clients import Clients
+from nuncius.broker.duties import Duties
+from nuncius.broker.limits import Limits
+from nuncius.broker.listener import Listener
+from nuncius.broker.publishers import Publishers
+from nuncius.broker.queues import Queues
+from nuncius.broker.signals import Signals
+from nuncius.broker.subscriptions import Subscriptions
+from nuncius.broker.topics import Topics
+from nuncius.store.pressure import Pressure
+from nuncius.store.store import Store
+
+
+class Broker:
+    """Everything a node can do for a client, on one store.
+
+    What carries messages takes a callback (`..._soon`) so that it costs no task; everything else is awaited.
+    """
+
+    clients: Clients
+    queues: Queues
+    topics: Topics
+    publishers: Publishers
+    subscriptions: Subscriptions
+
+    def __init__(self, dsn: str, *, limits: Limits | None = None, patience: float = 30.0) -> None:
+        self.limits = limits or Limits()
+        self._store = Store(dsn, patience=patience)
+        self._signals = Signals()
+
+    @property
+    def pressure(self) -> Pressure:
+        """How much is accepted and not answered yet; doors stop reading when it is high."""
+        return self._store.pressure
+
+    async def start(self) -> None:
+        store, signals = self._store, self._signals
+        await store.open(self._place_again)
+        self._listener = Listener(store, signals)
+        self._listener.on_catalogue = self._catalogue_changed
+        self.clients = Clients(store)
+        self.publishers = Publishers(store)
+        self.topics = Topics(store, signals, self._listener, self.limits)
+        self.subscriptions = Subscriptions(store, self.topics, signals)
+        self.queues = Queues(store, self._listener, self.limits)
+        self.duties = Duties(store)
+        await self._listener.start()
+        self.duties.start()
+
+    async def close(self) -> None:
+        """Answers what was accepted, then lets go of the store."""
+        await self._store.drain()
+        await self.duties.close()
+        await self._listener.close()
+        await self._store.close()
+
+    async def __aenter__(self) -> "Broker":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def status(self) -> dict[str, object]:
+        """A few facts about node and store."""
+        row = (
+            await self._store.query(
+                "select current_setting('server_version') as postgresql,"
+                " (select max(version) from nuncius.migrations) as schema,"
+                " pg_database_size(current_database()) as bytes,"
+                " (select count(*) from nuncius.queues) as queues,"
+                " (select count(*) from nuncius.topics) as topics,"
+                " (select count(*) from nuncius.subscriptions) as subscriptions,"
+                " (select count(*) from nuncius.clients) as clients"
+            )
+        )[0]
+        return {"nodes": self._listener.nodes, "accepted_bytes": self.pressure.level, **row}
+
+    async def _place_again(self, calls: object) -> None:
+        await self.topics.replace(calls)  # type: ignore[arg-type]
+
+    def _catalogue_changed(self) -> None:
+        self.topics.names.forget_all()
+        self.queues.names.forget_all()
+        self._signals.raise_for_catalogue()

@@ -1,0 +1,62 @@
+"""Background duties. Every node is ready to do them; PostgreSQL lets one at a time."""
+
+import asyncio
+import contextlib
+import logging
+
+import asyncpg
+
+from nuncius.store.errors import StoreError
+from nuncius.store.store import Store
+
+log = logging.getLogger(__name__)
+
+COLLECT_SECONDS = 5.0
+TIDY_SECONDS = 60.0
+
+
+class Duties:
+    def __init__(
+        self, store: Store, *, collect_every: float = COLLECT_SECONDS, tidy_every: float = TIDY_SECONDS
+    ) -> None:
+        self._store = store
+        self._tasks: list[asyncio.Task[None]] = []
+        self._pace = {"collect": collect_every, "tidy": tidy_every}
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._repeat(*duty)) for duty in self._pace.items()]
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def collect(self) -> int:
+        """Retention, and removal of what it has passed, until there is nothing left to do."""
+        return await self._until_done("select nuncius.collect()")
+
+    async def tidy(self) -> int:
+        rows = await self._store.query("select nuncius.tidy()")
+        return rows[0][0] or 0
+
+    async def _until_done(self, sql: str) -> int:
+        removed = 0
+        while True:
+            step: int | None = (await self._store.query(sql))[0][0]
+            if not step:
+                return removed
+            removed += step
+
+    async def _repeat(self, duty: str, seconds: float) -> None:
+        work = {"collect": self.collect, "tidy": self.tidy}[duty]
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                removed = await work()
+            except (StoreError, asyncpg.PostgresError) as error:
+                log.warning("duty failed", extra={"duty": duty, "error": str(error)})
+            else:
+                if removed:
+                    log.info("duty done", extra={"duty": duty, "removed": removed})

@@ -1,0 +1,104 @@
+"""Limits on what comes from outside, and the checks that keep them.
+
+A value that passes here cannot make PostgreSQL refuse a batch, so no message can fail its neighbours.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from nuncius.broker.errors import InvalidInput
+
+NAME_LENGTH = 255
+INT32 = 2**31 - 1
+_headers_decoder = msgspec.json.Decoder(dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_body: int = 8 << 20
+    max_key: int = 1024
+    max_headers: int = 64 << 10
+    max_batch: int = 10_000
+    max_partitions: int = 1000
+
+
+def check_name(kind: str, name: str) -> None:
+    if not name or len(name) > NAME_LENGTH:
+        raise InvalidInput(f"the name of a {kind} has 1 to {NAME_LENGTH} characters")
+    if not name.isprintable():
+        raise InvalidInput(f"the name of a {kind} has no control characters")
+    if name != name.strip():
+        raise InvalidInput(f"the name of a {kind} does not begin or end with a blank")
+    _check_text(f"the name of a {kind}", name)
+
+
+def check_bodies(limits: Limits, bodies: Sequence[bytes]) -> int:
+    """Answers the size of the bodies together."""
+    if not bodies:
+        raise InvalidInput("there is nothing to send")
+    if len(bodies) > limits.max_batch:
+        raise InvalidInput(f"a batch has at most {limits.max_batch} messages")
+    size = 0
+    for body in bodies:
+        if len(body) > limits.max_body:
+            raise InvalidInput(f"a message has at most {limits.max_body} bytes, not {len(body)}")
+        size += len(body)
+    return size
+
+
+def check_keys(limits: Limits, keys: Sequence[str | None], count: int) -> None:
+    if len(keys) != count:
+        raise InvalidInput("there must be as many keys as messages")
+    for key in keys:
+        if key is not None:
+            if len(key) > limits.max_key:
+                raise InvalidInput(f"a key has at most {limits.max_key} characters")
+            _check_text("a key", key)
+
+
+def check_headers(limits: Limits, headers: Sequence[str | None], count: int) -> None:
+    """Headers are JSON text: an object of strings."""
+    if len(headers) != count:
+        raise InvalidInput("there must be as many headers as messages")
+    for text in headers:
+        if text is not None:
+            if len(text) > limits.max_headers:
+                raise InvalidInput(f"headers have at most {limits.max_headers} characters")
+            decode_headers(text)
+
+
+def decode_headers(text: str) -> dict[str, str]:
+    try:
+        headers = _headers_decoder.decode(text)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise InvalidInput(f"headers are a JSON object of strings ({error})") from None
+    for name, value in headers.items():
+        _check_text("a header", name)
+        _check_text("a header", value)
+    return headers
+
+
+def encode_headers(headers: Mapping[str, str]) -> str | None:
+    return msgspec.json.encode(dict(headers)).decode() if headers else None
+
+
+def check_priority(priority: int) -> None:
+    if not 1 <= priority <= 10:
+        raise InvalidInput(f"a priority is between 1 and 10, not {priority}")
+
+
+def check_int32(what: str, value: int) -> None:
+    if not 0 <= value <= INT32:
+        raise InvalidInput(f"{what} is between 0 and {INT32}, not {value}")
+
+
+def _check_text(what: str, text: str) -> None:
+    """PostgreSQL's text holds every character but NUL, and no half of a surrogate pair."""
+    if "\0" in text:
+        raise InvalidInput(f"{what} has no NUL character")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{what} is valid Unicode") from None

@@ -1,0 +1,144 @@
+"""News from and for other nodes.
+
+A node wakes its own waiters by itself. Other nodes, and what applications publish by SQL, are heard through
+PostgreSQL's NOTIFY; a slow look at everything besides makes up for what may be missed. NOTIFY takes a lock
+that all commits share, so a node that is alone does not send any, and one that is not alone sends the next
+only when the last has gone.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+import asyncpg
+
+from nuncius.broker.signals import Signals
+from nuncius.store.errors import StoreUnavailable
+from nuncius.store.lane import CONNECTION_ERRORS
+from nuncius.store.store import Store
+
+log = logging.getLogger(__name__)
+
+CHANNEL = "nuncius"
+LOOK_SECONDS = 2.0
+
+# Every node holds this lock shared, on its listening connection, as long as it lives.
+PRESENT = "select pg_advisory_lock_shared(78007, 0)"
+ARRIVED = "select pg_notify('nuncius', 'n')"
+HOW_MANY = (
+    "select count(*) from pg_locks where locktype = 'advisory' and classid = 78007 and granted"
+    " and database = (select oid from pg_database where datname = current_database())"
+)
+ANNOUNCE = "select nuncius.announce($1, $2)"
+
+
+class Listener:
+    def __init__(self, store: Store, signals: Signals) -> None:
+        self._store = store
+        self._signals = signals
+        self._ears = store.lane("listen")
+        self._mouth = store.lane("announce")
+        self._connection: asyncpg.Connection | None = None
+        self._topics: set[int] = set()
+        self._queues: set[int] = set()
+        self._announcing = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._count_again = asyncio.Event()
+        self.nodes = 1
+        self.on_queue: Callable[[int | None], None] = lambda queue_id: None
+        self.on_catalogue: Callable[[], None] = lambda: None
+
+    async def start(self) -> None:
+        await self._listen()
+        self._start(self._keep_listening())
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await self._ears.close()
+        await self._mouth.close()
+
+    def announce_topic(self, topic_id: int) -> None:
+        if self.nodes > 1:
+            self._topics.add(topic_id)
+            self._announce()
+
+    def announce_queue(self, queue_id: int) -> None:
+        if self.nodes > 1:
+            self._queues.add(queue_id)
+            self._announce()
+
+    def _announce(self) -> None:
+        if not self._announcing:
+            self._announcing = True
+            self._start(self._send())
+
+    async def _send(self) -> None:
+        try:
+            while self._topics or self._queues:
+                topics, self._topics = self._topics, set()
+                queues, self._queues = self._queues, set()
+                try:
+                    connection = await self._mouth.connection()
+                    await connection.fetch(ANNOUNCE, list(topics), list(queues))
+                except StoreUnavailable:
+                    pass  # the others look by themselves every now and then
+                except CONNECTION_ERRORS:
+                    self._mouth.discard()
+        finally:
+            self._announcing = False
+
+    async def _listen(self) -> None:
+        connection = await self._ears.connection()
+        if connection is not self._connection:
+            await connection.add_listener(CHANNEL, self._heard)
+            await connection.fetch(PRESENT)
+            await connection.fetch(ARRIVED)
+            self._connection = connection
+        self.nodes = await connection.fetchval(HOW_MANY)
+
+    async def _keep_listening(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._count_again.wait()
+            self._count_again.clear()
+            before = self._connection
+            try:
+                await self._listen()
+            except StoreUnavailable:
+                continue
+            except CONNECTION_ERRORS:
+                self._ears.discard()
+                continue
+            if self._connection is not before:
+                self.on_catalogue()  # whatever happened while we could not hear
+            self._signals.raise_for_all()
+            self.on_queue(None)
+
+    def _heard(
+        self, connection: asyncpg.Connection, pid: int, channel: str, payload: str
+    ) -> None:
+        del connection, pid, channel
+        for word in payload.split():
+            if word == "*":
+                self._signals.raise_for_all()
+                self.on_queue(None)
+            elif word == "c":
+                self.on_catalogue()
+            elif word == "n":
+                self._count_again.set()
+            elif word[1:].isdecimal() and word[0] == "t":
+                self._signals.raise_for(int(word[1:]))
+            elif word[1:].isdecimal() and word[0] == "q":
+                self.on_queue(int(word[1:]))
+            else:
+                log.warning("a notification that is not ours", extra={"payload": payload[:100]})
+
+    def _start(self, work: object) -> None:
+        task = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,67 @@
+"""Names that a node has looked up before.
+
+A message that names an unknown topic has to wait for the look-up. Those behind it, from the same sender to
+the same topic, must not overtake it: a publisher's counts would arrive out of order. So everybody who
+asks for a name that is being looked up stands in line for it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from nuncius.broker import future
+
+V = TypeVar("V")
+
+
+class Names(Generic[V]):
+    def __init__(self, look_up: Callable[[str], Awaitable[V]], most: int = 100_000) -> None:
+        self._look_up = look_up
+        self._most = most
+        self._known: dict[str, V] = {}
+        self._in_line: dict[str, list[Callable[[V | Exception], None]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def when_known(self, name: str, then: Callable[[V | Exception], None]) -> None:
+        """Calls `then` with what the name stands for, at once if it is known, in order of asking."""
+        value = self._known.get(name)
+        if value is not None:
+            then(value)
+            return
+        line = self._in_line.get(name)
+        if line is not None:
+            line.append(then)
+            return
+        self._in_line[name] = [then]
+        task = asyncio.get_running_loop().create_task(self._resolve(name))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def find(self, name: str) -> V:
+        value = self._known.get(name)
+        if value is not None:
+            return value
+        found, then = future.new()
+        self.when_known(name, then)
+        return await found  # type: ignore[no-any-return]
+
+    def learn(self, name: str, value: V) -> None:
+        if len(self._known) >= self._most:
+            self._known.pop(next(iter(self._known)))
+        self._known[name] = value
+
+    def forget(self, name: str) -> None:
+        self._known.pop(name, None)
+
+    def forget_all(self) -> None:
+        self._known.clear()
+
+    async def _resolve(self, name: str) -> None:
+        value: V | Exception
+        try:
+            value = await self._look_up(name)
+            self.learn(name, value)
+        except Exception as error:
+            value = error
+        for then in self._in_line.pop(name):
+            then(value)

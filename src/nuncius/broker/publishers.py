@@ -1,0 +1,29 @@
+"""Publishers: names under which messages are counted."""
+
+from nuncius.broker.errors import InvalidInput
+from nuncius.broker.limits import check_name
+from nuncius.broker.topics import Publisher
+from nuncius.store.store import Store
+
+
+class Publishers:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def find(self, name: str, *, lasting: bool) -> Publisher:
+        """The publisher of that name. One that is not lasting is forgotten after a day of silence."""
+        check_name("publisher", name)
+        rows = await self._store.query(
+            "select publisher_id from nuncius.ensure_publishers($1, $2)", [name], lasting
+        )
+        return Publisher(rows[0][0], name)
+
+    async def last_count(self, publisher: str, kind: str, name: str) -> int:
+        """How far a publisher has come in the topic or queue of that name."""
+        if kind not in ("topic", "queue"):
+            raise InvalidInput("counts are kept for a 'topic' or a 'queue'")
+        rows = await self._store.query(
+            "select nuncius.last_count($1, $2, $3)", publisher, kind, name
+        )
+        count: int = rows[0][0]
+        return count

@@ -1,0 +1,285 @@
+"""Queues: putting, taking, asking, and looking after them."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import asyncpg
+
+from nuncius.broker import future
+from nuncius.broker.errors import AlreadyExists, InvalidInput, NoSuchQueue
+from nuncius.broker.limits import (
+    Limits,
+    check_bodies,
+    check_headers,
+    check_int32,
+    check_name,
+    check_priority,
+)
+from nuncius.broker.listener import Listener
+from nuncius.broker.names import Names
+from nuncius.broker.topics import PER_ENTRY, Publisher
+from nuncius.broker.waiting import Waiter, WaitingRoom
+from nuncius.store.putting import Letter, MissingQueues, PutCall, Stored, put_into_all
+from nuncius.store.store import Store
+from nuncius.store.taking import BY_PRIORITY, BY_TIME, Message
+
+log = logging.getLogger(__name__)
+
+BROWSE = (
+    "select message_id, queue_id, sender_id, receiver_id, context, priority,"
+    " (date_part('epoch', time_of_arrival) * 1000000)::bigint, message, headers::text"
+    " from nuncius.browse_queues($1, $2, $3)"
+)
+CONTEXTS_AT_ONCE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    queue_id: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    queue_id: int
+    name: str
+    depth: int
+    oldest: int | None  # arrival of the oldest message, in microseconds since 1970
+
+
+class Queues:
+    def __init__(self, store: Store, listener: Listener, limits: Limits) -> None:
+        self._store = store
+        self._listener = listener
+        self._limits = limits
+        self._room = WaitingRoom(store, self._put_back)
+        self._contexts: deque[int] = deque()
+        listener.on_queue = self._room.look_again
+        self.names = Names(self.find)
+
+    # Putting
+
+    def put_soon(
+        self,
+        queue_id: int,
+        letters: Sequence[Letter],
+        done: Callable[[Any], None],
+        *,
+        publisher: Publisher | None = None,
+        count: int = 0,
+        caller: Hashable = None,
+    ) -> None:
+        """Puts messages into one queue together; `done` gets a Stored or an exception. `count` is the
+        publisher's count for the first message in this queue."""
+        size = self._check(letters, publisher, count)
+        finish = partial(self._stored, queue_id, letters, done)
+        self._store.putting.submit(
+            PutCall(
+                finish, caller, queue_id, letters, publisher and publisher.publisher_id, count, size
+            )
+        )
+
+    async def put_into_all(
+        self,
+        queue_ids: Sequence[int],
+        letter: Letter,
+        *,
+        publisher: Publisher | None = None,
+        count: int = 0,
+    ) -> Stored:
+        """One message into each of the queues, or into none if one of them does not exist."""
+        self._check([letter], publisher, count)
+        queue_ids = list(dict.fromkeys(queue_ids))
+        if not 1 <= len(queue_ids) <= self._limits.max_batch:
+            raise InvalidInput(f"name 1 to {self._limits.max_batch} queues")
+        result = await self._store.run(
+            lambda connection: put_into_all(
+                connection, queue_ids, letter, publisher and publisher.publisher_id, count
+            ),
+            repeatable=publisher is not None,
+        )
+        if isinstance(result, MissingQueues):
+            raise missing(result)
+        for queue_id in queue_ids:
+            self._arrived(queue_id, [letter])
+        return result  # type: ignore[no-any-return]
+
+    def _check(self, letters: Sequence[Letter], publisher: Publisher | None, count: int) -> int:
+        size = check_bodies(self._limits, [letter.body for letter in letters])
+        for letter in letters:
+            check_priority(letter.priority)
+            check_int32("a receiver", letter.receiver)
+            check_int32("a context", letter.context)
+            if letter.headers is not None:
+                check_headers(self._limits, [letter.headers], 1)
+        if publisher is not None and count < 1:
+            raise InvalidInput("a publisher counts from 1")
+        return size + PER_ENTRY * len(letters)
+
+    def _stored(
+        self, queue_id: int, letters: Sequence[Letter], done: Callable[[Any], None], result: Any
+    ) -> None:
+        if type(result) is Stored:
+            done(result)
+            self._arrived(queue_id, letters)
+        else:
+            done(missing(result) if isinstance(result, MissingQueues) else result)
+
+    def _arrived(self, queue_id: int, letters: Sequence[Letter]) -> None:
+        self._room.arrived(queue_id, letters)
+        self._listener.announce_queue(queue_id)
+
+    def _put_back(self, messages: Sequence[Message]) -> None:
+        """Messages were taken for a reader who has gone: they go back, behind their equals."""
+        letters = [
+            Letter(m.body, m.priority, m.sender_id, m.receiver_id, m.context, m.headers)
+            for m in messages
+        ]
+
+        def done(result: Any) -> None:
+            if isinstance(result, Exception):
+                log.error(
+                    "messages could not be put back",
+                    extra={"queue_id": messages[0].queue_id, "count": len(messages)},
+                )
+
+        self.put_soon(messages[0].queue_id, letters, done)
+
+    # Taking
+
+    def take_soon(
+        self,
+        queue_id: int,
+        receiver: int,
+        done: Callable[[Any], None],
+        *,
+        sender: int = 0,
+        context: int = 0,
+        mode: int = BY_PRIORITY,
+        limit: int = 1,
+        wait: float = 0,
+        caller: Hashable = None,
+    ) -> Waiter:
+        """Takes up to `limit` messages that the receiver may see, waiting up to `wait` seconds for the first;
+        `done` gets a list of Message, empty when there was none, or an exception."""
+        if mode not in (BY_PRIORITY, BY_TIME):
+            raise InvalidInput("a queue is read by priority (1) or by time (2)")
+        if not 1 <= limit <= self._limits.max_batch:
+            raise InvalidInput(f"take 1 to {self._limits.max_batch} messages")
+        check_int32("a receiver", receiver)
+        check_int32("a sender", sender)
+        check_int32("a context", context)
+        deadline = asyncio.get_running_loop().time() + wait
+        waiter = Waiter(
+            queue_id, receiver, sender, context, mode, limit, deadline, done, caller
+        )
+        self._room.enter(waiter)
+        return waiter
+
+    def leave(self, waiter: Waiter) -> None:
+        """The reader has gone; what was taken for it and did not reach it goes back."""
+        self._room.leave(waiter)
+
+    async def take(self, queue_id: int, receiver: int = 0, **options: Any) -> list[Message]:
+        taken, done = future.new()
+        waiter = self.take_soon(queue_id, receiver, done, **options)
+        try:
+            return await taken  # type: ignore[no-any-return]
+        finally:
+            self.leave(waiter)
+
+    async def ask(
+        self, queue_id: int, letter: Letter, wait: float, *, caller: Hashable = None
+    ) -> list[Message]:
+        """Puts a request under a context of its own and waits for the answer to it: a message in the same
+        queue, for the sender, with that context. An empty list: none came in time."""
+        if not letter.sender:
+            raise InvalidInput("a request needs a client to answer to")
+        context = await self._new_context()
+        request = Letter(
+            letter.body, letter.priority, letter.sender, letter.receiver, context, letter.headers
+        )
+        stored, done = future.new()
+        self.put_soon(queue_id, [request], done, caller=caller)
+        await stored
+        return await self.take(
+            queue_id, letter.sender, context=context, wait=wait, caller=caller
+        )
+
+    async def _new_context(self) -> int:
+        if not self._contexts:
+            rows = await self._store.query(
+                "select nextval('nuncius.contexts') from generate_series(1, $1)", CONTEXTS_AT_ONCE
+            )
+            self._contexts.extend(row[0] for row in rows)
+        return self._contexts.popleft()
+
+    # Looking after
+
+    async def create(self, name: str) -> Queue:
+        check_name("queue", name)
+        try:
+            rows = await self._store.execute("select * from nuncius.create_queue($1)", name)
+        except asyncpg.UniqueViolationError:
+            raise AlreadyExists(f"there is a queue {name!r} already") from None
+        return Queue(*rows[0])
+
+    async def find(self, name: str) -> Queue:
+        check_name("queue", name)
+        rows = await self._store.query("select * from nuncius.get_queue_id($1)", name)
+        if not rows:
+            raise NoSuchQueue(f"there is no queue {name!r}")
+        return Queue(*rows[0])
+
+    async def find_by_id(self, queue_id: int) -> Queue:
+        check_int32("a queue id", queue_id)
+        rows = await self._store.query("select * from nuncius.get_queue_name($1)", queue_id)
+        if not rows:
+            raise NoSuchQueue(f"there is no queue {queue_id}")
+        return Queue(*rows[0])
+
+    async def all(self) -> list[Queue]:
+        return [Queue(*row) for row in await self._store.query("select * from nuncius.list_queues()")]
+
+    async def active(self, client_id: int) -> list[Queue]:
+        """The queues that hold something for this client."""
+        rows = await self._store.query("select * from nuncius.get_active_queues($1)", client_id)
+        return [Queue(*row) for row in rows]
+
+    async def info(self, names: Sequence[str] | None = None) -> list[QueueInfo]:
+        """The queues of those names, or all, with what is in them."""
+        rows = await self._store.query(
+            "select q.queue_id, q.queue_name, count(m.queue_id),"
+            " (date_part('epoch', min(m.time_of_arrival)) * 1000000)::bigint"
+            " from nuncius.find_queues(null, $1) q left join nuncius.messages m using (queue_id)"
+            " group by 1, 2 order by 2",
+            names,
+        )
+        return [QueueInfo(*row) for row in rows]
+
+    async def browse(self, queue_id: int, *, after: int = 0, limit: int = 100) -> list[Message]:
+        """Messages of a queue, oldest first, without taking them."""
+        limit = min(limit, self._limits.max_batch)
+        rows = await self._store.query(BROWSE, [queue_id], after, limit)
+        return [Message(*row) for row in rows]
+
+    async def purge(self, queue_id: int) -> int:
+        rows = await self._store.execute("select nuncius.purge_queues($1)", [queue_id])
+        removed: int = rows[0][0]
+        return removed
+
+    async def delete(self, queue_id: int) -> None:
+        rows = await self._store.execute("select nuncius.delete_queue($1)", queue_id)
+        self.names.forget_all()
+        if rows[0][0] is None:
+            raise NoSuchQueue(f"there is no queue {queue_id}")
+
+
+def missing(result: MissingQueues) -> NoSuchQueue:
+    ids = ", ".join(map(str, result.queue_ids))
+    return NoSuchQueue(f"there is no queue {ids}; nothing was put")

@@ -1,0 +1,270 @@
+"""Topics: publishing, reading, and looking after them."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import asyncpg
+
+from nuncius.broker import future
+from nuncius.broker.errors import AlreadyExists, InvalidInput, NoSuchTopic
+from nuncius.broker.limits import Limits, check_bodies, check_headers, check_keys, check_name
+from nuncius.broker.listener import Listener
+from nuncius.broker.names import Names
+from nuncius.broker.signals import Signals
+from nuncius.store.fetching import GONE, Entries, FetchCall
+from nuncius.store.publishing import Placed, PublishCall
+from nuncius.store.store import Store
+
+PER_ENTRY = 200  # bytes of memory an accepted entry costs besides its body
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    topic_id: int
+    name: str
+    partition_ids: tuple[int, ...]  # of partition 1, 2, ...
+
+    def partition_id(self, partition: int) -> int:
+        if not 1 <= partition <= len(self.partition_ids):
+            raise InvalidInput(f"topic {self.name!r} has no partition {partition}")
+        return self.partition_ids[partition - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """A name under which entries are counted, so that one sent twice is stored once."""
+
+    publisher_id: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """forever | subscribers | time (seconds) | size (bytes a partition)."""
+
+    mode: str = "forever"
+    seconds: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    partition: int
+    first_offset: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    name: str
+    retention: Retention
+    created_at: datetime
+    partitions: tuple[PartitionInfo, ...]
+    subscriptions: int
+
+
+def partition_of(key: str, partitions: int) -> int:
+    """The same as nuncius.partition_of in SQL."""
+    digest = hashlib.md5(key.encode(), usedforsecurity=False).digest()
+    return 1 + int.from_bytes(digest[:4], "big") % partitions
+
+
+class Topics:
+    def __init__(self, store: Store, signals: Signals, listener: Listener, limits: Limits) -> None:
+        self._store = store
+        self._signals = signals
+        self._listener = listener
+        self._limits = limits
+        self._turn = 0  # round robin for entries that may go anywhere
+        self.names = Names(self._ensure)
+
+    def publish_soon(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        done: Callable[[Any], None],
+        *,
+        keys: Sequence[str | None] | None = None,
+        headers: Sequence[str | None] | None = None,
+        partition: int | None = None,
+        publisher: Publisher | None = None,
+        count: int = 0,
+        caller: Hashable = None,
+    ) -> None:
+        """Publishes entries of one topic together; `done` gets a Placed or an exception. The topic is made
+        if there is none of that name. `count` is the publisher's count for the first entry."""
+        size = check_bodies(self._limits, bodies) + PER_ENTRY * len(bodies)
+        if keys is not None:
+            check_keys(self._limits, keys, len(bodies))
+        if headers is not None:
+            check_headers(self._limits, headers, len(bodies))
+        if publisher is not None and count < 1:
+            raise InvalidInput("a publisher counts from 1")
+        call = PublishCall(
+            done, caller, topic, bodies, keys, headers, publisher and publisher.publisher_id, count, size
+        )
+        call.chosen = partition
+        call.sticky = publisher and publisher.name
+        self.names.when_known(topic, partial(self._submit, call, done))
+
+    def _submit(
+        self, call: PublishCall, done: Callable[[Any], None], topic: Topic | Exception
+    ) -> None:
+        if isinstance(topic, Exception):
+            done(topic)
+            return
+        self._place(call, topic)
+        call.done = partial(self._published, topic.topic_id, done)
+        self._store.publishing.submit(call)
+
+    def _published(self, topic_id: int, done: Callable[[Any], None], result: Any) -> None:
+        if type(result) is Placed:
+            self._signals.raise_for(topic_id)
+            self._listener.announce_topic(topic_id)
+        done(result)
+
+    def _place(self, call: PublishCall, topic: Topic) -> None:
+        """Decides on partitions, by what the node knows of the topic; PostgreSQL checks that."""
+        call.topic_id = topic.topic_id
+        layout = len(topic.partition_ids)
+        call.layout = layout
+        if call.chosen is not None:
+            call.partitions, call.layout = call.chosen, None
+        elif layout == 1:
+            call.partitions = 1
+        else:
+            default = self._default_partition(call.sticky, layout)
+            if call.keys is None:
+                call.partitions = default
+            else:
+                call.partitions = [
+                    default if key is None else partition_of(key, layout) for key in call.keys
+                ]
+
+    def _default_partition(self, sticky: str | None, layout: int) -> int:
+        if sticky is not None:
+            return partition_of(sticky, layout)
+        self._turn += 1
+        return 1 + self._turn % layout
+
+    async def replace(self, calls: Sequence[PublishCall]) -> None:
+        """Calls that were placed with outdated knowledge are placed again."""
+        for name in {call.topic_name for call in calls}:
+            topic = await self._ensure(name)
+            self.names.learn(name, topic)
+            for call in calls:
+                if call.topic_name == name:
+                    self._place(call, topic)
+
+    async def publish(self, topic: str, bodies: Sequence[bytes], **options: Any) -> Placed:
+        placed, done = future.new()
+        self.publish_soon(topic, bodies, done, **options)
+        return await placed  # type: ignore[no-any-return]
+
+    async def fetch(
+        self,
+        topic: Topic,
+        partition: int,
+        position: int,
+        limit: int,
+        *,
+        wait: float = 0,
+        caller: Hashable = None,
+    ) -> Entries | None:
+        """Entries from a position on; None when there are none, or none come while we wait."""
+        partition_id = topic.partition_id(partition)
+        deadline = asyncio.get_running_loop().time() + wait
+        while True:
+            version = self._signals.version(topic.topic_id)
+            entries = await self.fetch_now(partition_id, position, limit, caller)
+            if entries == GONE:
+                self.names.forget(topic.name)
+                raise NoSuchTopic(f"topic {topic.name!r} was deleted")
+            left = deadline - asyncio.get_running_loop().time()
+            if entries is not None or left <= 0:
+                return entries  # type: ignore[return-value]
+            await self._signals.wait(topic.topic_id, version, left)
+
+    def fetch_now(
+        self, partition_id: int, position: int, limit: int, caller: Hashable
+    ) -> asyncio.Future[Entries | int | None]:
+        fetched, done = future.new()
+        limit = min(limit, self._limits.max_batch)
+        self._store.fetching.submit(FetchCall(done, caller, partition_id, position, limit))
+        return fetched
+
+    async def create(self, name: str, partitions: int = 1) -> None:
+        check_name("topic", name)
+        if not 1 <= partitions <= self._limits.max_partitions:
+            raise InvalidInput(f"a topic has 1 to {self._limits.max_partitions} partitions")
+        try:
+            await self._store.execute("select nuncius.create_topic($1, $2)", name, partitions)
+        except asyncpg.UniqueViolationError:
+            raise AlreadyExists(f"there is a topic {name!r} already") from None
+
+    async def delete(self, name: str) -> None:
+        rows = await self._store.execute("select nuncius.delete_topic($1)", name)
+        self.names.forget(name)
+        if not rows[0][0]:
+            raise NoSuchTopic(f"there is no topic {name!r}")
+        self._signals.raise_for_all()
+
+    async def purge(self, name: str) -> int:
+        """Makes everything there is unreadable; answers how many entries that were."""
+        purged: int | None = (await self._store.execute("select nuncius.purge_topic($1)", name))[0][0]
+        if purged is None:
+            raise NoSuchTopic(f"there is no topic {name!r}")
+        return purged
+
+    async def set_retention(self, name: str, retention: Retention) -> None:
+        try:
+            rows = await self._store.query(
+                "select nuncius.set_retention($1, $2, $3, $4)",
+                name,
+                retention.mode,
+                retention.seconds,
+                retention.bytes,
+            )
+        except asyncpg.CheckViolationError:
+            raise InvalidInput(
+                "retention is 'forever', 'subscribers', 'time' with seconds or 'size' with bytes"
+            ) from None
+        if not rows[0][0]:
+            raise NoSuchTopic(f"there is no topic {name!r}")
+
+    async def find(self, names: Sequence[str] | None = None) -> list[TopicInfo]:
+        """The topics of those names, or all."""
+        rows = await self._store.query(
+            "select t.*, array(select row(first_offset, nuncius.next_offset(partition_id))"
+            " from nuncius.partitions p where p.topic_id = t.topic_id order by partition) as ends,"
+            " (select count(*) from nuncius.subscriptions s where s.topic_id = t.topic_id) as readers"
+            " from nuncius.find_topics($1) t",
+            names,
+        )
+        return [
+            TopicInfo(
+                row["topic_name"],
+                Retention(row["retention"], row["retention_seconds"], row["retention_bytes"]),
+                row["created_at"],
+                tuple(PartitionInfo(n, first, end) for n, (first, end) in enumerate(row["ends"], 1)),
+                row["readers"],
+            )
+            for row in rows
+        ]
+
+    async def existing(self, name: str) -> Topic:
+        """The topic of that name; unlike publishing, this does not make one."""
+        rows = await self._store.query("select * from nuncius.find_topics($1)", [name])
+        if not rows:
+            raise NoSuchTopic(f"there is no topic {name!r}")
+        return Topic(rows[0]["topic_id"], name, tuple(rows[0]["partition_ids"]))
+
+    async def _ensure(self, name: str) -> Topic:
+        check_name("topic", name)
+        await self._store.query("select nuncius.ensure_topic($1)", name)
+        return await self.existing(name)

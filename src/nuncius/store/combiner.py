@@ -1,0 +1,222 @@
+"""The combiner: while one call is in flight, collect the next.
+
+One commit costs the same for one message as for a thousand. So calls that arrive while the previous batch
+is on its way to PostgreSQL are put together and sent as the next batch. Nobody waits for a timer: with one
+caller a batch is one call, with a thousand it is a thousand.
+
+What a batch may do to its members:
+* A member that PostgreSQL refuses is found by halving the batch, and fails alone.
+* A member whose queue or topic is locked by somebody's long transaction ("busy"), or that was prepared
+  with outdated knowledge ("stale"), leaves the batch for a detour: a little lane for its key alone, on
+  which it can wait. All later members with that key follow it there, in order.
+* When the connection breaks, members that may be repeated are, and the others learn that their outcome
+  is unknown.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+import asyncpg
+
+from nuncius.store.errors import CallFailed, OutcomeUnknown, StoreError, StoreUnavailable
+from nuncius.store.lane import CONNECTION_ERRORS, TRANSIENT_ERRORS, Lane
+from nuncius.store.pressure import Pressure
+
+log = logging.getLogger(__name__)
+
+MAX_ROWS = 2000
+MAX_BYTES = 8 << 20
+MAX_DETOURS = 8
+
+
+class Detour(Enum):
+    """Answers of a batch that mean: not now, not here."""
+
+    BUSY = "busy"
+    STALE = "stale"
+
+
+class Call:
+    """One caller's share of a batch. `done` is called once, with a result or an exception."""
+
+    __slots__ = ("caller", "done", "key", "repeatable", "rows", "size")
+
+    def __init__(
+        self,
+        done: Callable[[Any], None],
+        caller: Hashable,
+        key: Hashable,
+        rows: int,
+        size: int,
+        repeatable: bool,
+    ) -> None:
+        self.done = done
+        self.caller = caller  # callers take turns when there is more than fits into a batch
+        self.key = key  # calls with the same key stay in order
+        self.rows = rows
+        self.size = size
+        self.repeatable = repeatable
+
+
+C = TypeVar("C", bound=Call)
+
+# Carries out a batch; the flag says whether to wait for locks. Answers for each member with a result, an
+# exception, or a Detour.
+Execute = Callable[[asyncpg.Connection, Sequence[C], bool], Awaitable[Sequence[Any]]]
+
+
+class Combiner(Generic[C]):
+    def __init__(
+        self,
+        execute: Execute[C],
+        new_lane: Callable[[bool], Lane],
+        pressure: Pressure,
+        *,
+        refresh: Callable[[Sequence[C]], Awaitable[None]] | None = None,
+        max_rows: int = MAX_ROWS,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self._execute = execute
+        self._new_lane = new_lane
+        self._lane = new_lane(False)
+        self._pressure = pressure
+        self._refresh = refresh
+        self._max_rows = max_rows
+        self._max_bytes = max_bytes
+        self._waiting: dict[Hashable, deque[C]] = {}  # by caller
+        self._detours: dict[Hashable, deque[C]] = {}  # by key
+        self._detour_slots = asyncio.Semaphore(MAX_DETOURS)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running = False
+
+    def submit(self, call: C) -> None:
+        """Have the call carried out with the next batch."""
+        queue = self._waiting.get(call.caller)
+        if queue is None:
+            self._waiting[call.caller] = deque((call,))
+        else:
+            queue.append(call)
+        self._pressure.add(call.size)
+        if not self._running:
+            self._running = True
+            self._start(self._run())
+
+    async def drain(self) -> None:
+        """Wait until everything that was submitted is answered."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def close(self) -> None:
+        await self.drain()
+        await self._lane.close()
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                batch = self._next_batch()
+                if batch:
+                    await self._carry_out(self._lane, batch, False)
+        finally:
+            self._running = False
+
+    def _next_batch(self) -> list[C]:
+        """Takes from the callers in turn, from each its fair share, until the batch is full."""
+        batch: list[C] = []
+        rows = size = 0
+        waiting = self._waiting
+        share = max(1, self._max_rows // len(waiting))
+        while waiting and rows < self._max_rows and size < self._max_bytes:
+            caller = next(iter(waiting))
+            queue = waiting.pop(caller)
+            end = rows + share
+            while queue and rows < end and size < self._max_bytes:
+                call = queue.popleft()
+                if self._detours and call.key in self._detours:
+                    self._detours[call.key].append(call)
+                    continue
+                batch.append(call)
+                rows += call.rows
+                size += call.size
+            if queue:
+                waiting[caller] = queue
+        return batch
+
+    async def _carry_out(self, lane: Lane, batch: Sequence[C], wait: bool) -> None:
+        while batch:
+            try:
+                connection = await lane.connection()
+            except StoreUnavailable as error:
+                self._answer(batch, [error] * len(batch))
+                return
+            try:
+                results = await self._execute(connection, batch, wait)
+            except CONNECTION_ERRORS as error:
+                lane.discard()
+                lost = OutcomeUnknown(f"the connection to the store broke during the call ({error})")
+                unsure = [call for call in batch if not call.repeatable]
+                self._answer(unsure, [lost] * len(unsure))
+                batch = [call for call in batch if call.repeatable]
+            except TRANSIENT_ERRORS:
+                continue
+            except (asyncpg.PostgresError, ValueError, TypeError, OverflowError) as error:
+                # The transaction is undone (or was never sent: asyncpg could not encode a value).
+                if len(batch) == 1:
+                    self._answer(batch, [_refusal(error)])
+                    return
+                middle = len(batch) // 2
+                await self._carry_out(lane, batch[:middle], wait)
+                batch = batch[middle:]
+            else:
+                self._answer(batch, results)
+                return
+
+    def _answer(self, batch: Sequence[C], results: Sequence[Any]) -> None:
+        pressure = self._pressure
+        for call, result in zip(batch, results, strict=True):
+            if isinstance(result, Detour):
+                self._divert(call)
+                continue
+            pressure.remove(call.size)
+            try:
+                call.done(result)
+            except Exception:
+                log.exception("a caller failed on its answer")
+
+    def _divert(self, call: C) -> None:
+        queue = self._detours.get(call.key)
+        if queue is None:
+            self._detours[call.key] = deque((call,))
+            self._start(self._detour(call.key))
+        else:
+            queue.append(call)
+
+    async def _detour(self, key: Hashable) -> None:
+        queue = self._detours[key]
+        async with self._detour_slots:
+            lane = self._new_lane(True)
+            try:
+                while queue:
+                    batch = [queue.popleft() for _ in range(min(len(queue), self._max_rows))]
+                    try:
+                        if self._refresh is not None:
+                            await self._refresh(batch)
+                    except StoreError as error:
+                        self._answer(batch, [error] * len(batch))
+                    else:
+                        await self._carry_out(lane, batch, True)
+            finally:
+                del self._detours[key]
+                await lane.close()
+
+
+def _refusal(error: Exception) -> CallFailed:
+    return CallFailed(str(error))

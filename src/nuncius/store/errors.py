@@ -1,0 +1,33 @@
+"""What can go wrong with a store. Every message says what to do about it."""
+
+
+class StoreError(Exception):
+    """Base of everything the store raises itself."""
+
+
+class DataDirectoryError(StoreError):
+    """The data directory cannot be used by this program."""
+
+
+class ServerStartError(StoreError):
+    """The embedded server did not start or stop."""
+
+
+class UnsupportedServer(StoreError):
+    """The PostgreSQL server is too old for us."""
+
+
+class DatabaseTooNew(StoreError):
+    """The database was migrated by a newer program than this one."""
+
+
+class StoreUnavailable(StoreError):
+    """The store did not answer for longer than callers are made to wait; nothing was stored."""
+
+
+class OutcomeUnknown(StoreError):
+    """The connection broke while the call was under way; it may or may not have been carried out."""
+
+
+class CallFailed(StoreError):
+    """The store refused the call; nothing was stored."""

@@ -1,0 +1,170 @@
+"""Brings a database to the schema this program knows.
+
+`sql/migrations/` holds numbered changes of tables, each applied once. `sql/procedures/` holds
+functions that can be replaced at any time; all of them are made again at the end of every run, so
+each has one readable file that is its truth. `sql/tables/` is the current schema for readers, and a
+test keeps it in agreement with the migrations.
+
+`migrate` and `pending_sql` share one script, so what an administrator reviews is what we run.
+"""
+
+import importlib.resources
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources.abc import Traversable
+
+from nuncius.store.driver import Connection
+from nuncius.store.errors import DatabaseTooNew, StoreError, UnsupportedServer
+
+OLDEST_SERVER = 15
+LOCK = 0x6E756E63697573  # "nuncius": an advisory lock nobody takes by accident
+
+_FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
+_PROLOGUE = f"""\
+select pg_advisory_xact_lock({LOCK});
+set local client_min_messages = warning;
+set local search_path = nuncius, pg_catalog;
+-- procedures may call one another, whatever the order of their files
+set local check_function_bodies = off;
+create schema if not exists nuncius;
+create table if not exists nuncius.migrations (
+    version int primary key,
+    name text not null,
+    applied_at timestamptz not null default now()
+);
+comment on table nuncius.migrations is 'The numbered changes this database has had.';
+"""
+_RECORD = """\
+insert into nuncius.migrations (version, name) values ({0.version}, '{0.name}');
+"""
+# Stops a printed script when the database is not where it was when the script was printed.
+_GUARD = """\
+do $guard$
+begin
+    if (select coalesce(max(version), 0) from nuncius.migrations) <> {0} then
+        raise exception 'this script is for a nuncius database at version {0}';
+    end if;
+end
+$guard$;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One numbered change."""
+
+    version: int
+    name: str
+    sql: str
+
+
+async def migrate(connection: Connection, *, sql: Traversable | None = None) -> list[int]:
+    """Applies what is missing, all of it or nothing, and returns the numbers applied.
+
+    Safe to call from many nodes at once: the first does the work, the others find it done. Nothing
+    is touched, and no lock is taken, when the database is up to date.
+    """
+    require_supported(connection.get_server_version().major)
+    if await _current(connection, sql) == newest(sql=sql):
+        return []
+    async with connection.transaction():
+        await connection.execute(_PROLOGUE)
+        after = await _current(connection, sql)  # again: somebody may have migrated while we waited
+        pending = _after(after, sql)
+        if pending:
+            await connection.execute("".join(_steps(pending, sql)))
+        return [migration.version for migration in pending]
+
+
+def require_supported(major: int) -> None:
+    """Refuses a server whose major version is too old for our SQL."""
+    if major < OLDEST_SERVER:
+        raise UnsupportedServer(
+            f"this server is PostgreSQL {major}; nuncius needs {OLDEST_SERVER} or newer: "
+            "upgrade it, or let nuncius run its own by leaving out --store"
+        )
+
+
+async def version(connection: Connection) -> int | None:
+    """The number of the newest change a database has had; None when it has no schema of ours."""
+    if await connection.fetchval("select to_regclass('nuncius.migrations')") is None:
+        return None
+    newest_applied: int | None = await connection.fetchval(
+        "select max(version) from nuncius.migrations"
+    )
+    return newest_applied
+
+
+def newest(*, sql: Traversable | None = None) -> int:
+    """The number of the newest change this program knows."""
+    return max((migration.version for migration in _migrations(sql)), default=0)
+
+
+def pending_sql(after: int = 0, *, sql: Traversable | None = None) -> str:
+    """One script for psql with the effect of `migrate` on a database at version `after`."""
+    pending = _after(after, sql)
+    if not pending:
+        return f"-- A database at version {after} is up to date.\n"
+    parts = [
+        f"-- Brings a nuncius database from version {after} to {pending[-1].version}.\n",
+        "begin;\n",
+        _PROLOGUE,
+        _GUARD.format(after),
+        *_steps(pending, sql),
+        "commit;\n",
+    ]
+    return "".join(parts)
+
+
+async def _current(connection: Connection, sql: Traversable | None) -> int:
+    """The database's version, 0 when it has none; refused when it is newer than ours."""
+    current = await version(connection) or 0
+    if current > newest(sql=sql):
+        raise DatabaseTooNew(
+            f"the database is at version {current}, this program knows {newest(sql=sql)}: "
+            "upgrade this program, or use the one that migrated the database"
+        )
+    return current
+
+
+def _after(after: int, sql: Traversable | None) -> list[Migration]:
+    return [migration for migration in _migrations(sql) if migration.version > after]
+
+
+def _steps(pending: list[Migration], sql: Traversable | None) -> Iterator[str]:
+    for migration in pending:
+        yield f"\n-- migrations/{migration.version:04}_{migration.name}.sql\n"
+        yield _terminated(migration.sql)
+        yield _RECORD.format(migration)
+    for procedure in _sql_files("procedures", sql):
+        yield f"\n-- procedures/{procedure.name}\n"
+        yield _terminated(procedure.read_text("utf-8"))
+
+
+def _terminated(sql: str) -> str:
+    """A file's text, ended whether or not its author ended it; an empty statement does no harm."""
+    return sql.rstrip() + "\n;\n"
+
+
+def _migrations(sql: Traversable | None) -> list[Migration]:
+    found = []
+    for file in _sql_files("migrations", sql):
+        named = _FILE_NAME.fullmatch(file.name)
+        if named is None:
+            raise StoreError(f"migrations/{file.name} is not named like 0001_words.sql")
+        found.append(Migration(int(named[1]), named[2], file.read_text("utf-8")))
+    numbers = [migration.version for migration in found]
+    if numbers != list(range(1, len(found) + 1)):
+        raise StoreError(f"migrations must be numbered from 1 without gaps, not {numbers}")
+    return found
+
+
+def _sql_files(folder: str, sql: Traversable | None) -> list[Traversable]:
+    """The SQL files of a folder in name order, from a checkout or a wheel alike."""
+    root = sql or importlib.resources.files("nuncius.store") / "sql"
+    try:
+        files = list((root / folder).iterdir())
+    except FileNotFoundError:
+        return []
+    return sorted((file for file in files if file.name.endswith(".sql")), key=lambda f: f.name)

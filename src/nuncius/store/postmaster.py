@@ -1,0 +1,142 @@
+"""The postmaster of a cluster: is it alive, is it ready, and what did a dead one leave behind.
+
+PostgreSQL writes `postmaster.pid`: process, directory, start time, port, socket directory, address,
+shared memory, state. After `kill -9` the file stays, its number may be reused by a stranger, and
+backends may outlive their postmaster and keep the shared memory that a new one refuses to share.
+So a number alone proves nothing: a process is ours when it is a live `postgres` whose working
+directory is our cluster, which holds for the postmaster and every process it forks.
+"""
+
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from nuncius.store.errors import ServerStartError
+
+_ORPHANS_LEAVE_BY_THEMSELVES = (
+    3.0  # seconds; idle ones notice at once, busy ones at their next wait
+)
+_PAUSE = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Postmaster:
+    """What `postmaster.pid` says about a live postmaster."""
+
+    pid: int
+    port: int
+    socket_dir: str
+    address: str
+    state: str
+
+    @property
+    def ready(self) -> bool:
+        """Whether it accepts connections."""
+        return self.state == "ready"
+
+
+def find(cluster: Path) -> Postmaster | None:
+    """The live postmaster of a cluster, ready or not."""
+    lines = _lines(cluster / "postmaster.pid")
+    if not lines or not lines[0].isdigit() or not _is_ours(int(lines[0]), cluster):
+        return None
+    lines += [""] * (8 - len(lines))  # written bit by bit while the server starts
+    pid, _, _, port, socket_dir, address, _, state = lines[:8]
+    return Postmaster(int(pid), int(port or 0), socket_dir, address, state)
+
+
+def wait_until_gone(pid: int, cluster: Path, seconds: float) -> bool:
+    """Waits for one process of the cluster to end; False when it did not."""
+    deadline = time.monotonic() + seconds
+    while _is_ours(pid, cluster):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_PAUSE)
+    return True
+
+
+def wait_until_ready(pid: int, cluster: Path, seconds: float) -> Postmaster:
+    """Waits through crash recovery, however slow, as long as the postmaster lives."""
+    deadline = time.monotonic() + seconds
+    while True:
+        postmaster = find(cluster)
+        if postmaster is not None and postmaster.ready and postmaster.socket_dir:
+            return postmaster
+        if postmaster is None and not _is_alive(pid):
+            raise ServerStartError("it stopped while starting")
+        if time.monotonic() > deadline:
+            raise ServerStartError(f"it was not ready after {seconds:.0f} s")
+        time.sleep(_PAUSE)
+
+
+def wait_until_alone(cluster: Path, seconds: float) -> bool:
+    """Waits until no process of the cluster is left; False when some are."""
+    deadline = time.monotonic() + seconds
+    while _processes(cluster):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_PAUSE)
+    return True
+
+
+def clear_remains(cluster: Path) -> None:
+    """After a postmaster died: ends the backends it left and removes lock files that mislead.
+
+    Backends without a postmaster can do nothing useful, and everything they committed is in the
+    log, so ending them is safe; starting beside them would not be, and PostgreSQL refuses it.
+    """
+    if not wait_until_alone(cluster, _ORPHANS_LEAVE_BY_THEMSELVES):
+        for pid in _processes(cluster):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if not wait_until_alone(cluster, _ORPHANS_LEAVE_BY_THEMSELVES):
+            left = ", ".join(map(str, _processes(cluster)))
+            raise ServerStartError(f"processes {left} of a dead server do not end: end them first")
+    lines = _lines(cluster / "postmaster.pid")
+    if len(lines) > 4:
+        _remove_if_misleading(Path(lines[4]) / f".s.PGSQL.{lines[3]}.lock", cluster)
+    _remove_if_misleading(cluster / "postmaster.pid", cluster)
+
+
+def _remove_if_misleading(lock: Path, cluster: Path) -> None:
+    """PostgreSQL clears a lock whose process is gone, but takes a zombie or stranger for a rival.
+
+    The second line names the cluster, so a lock of somebody else's server is never removed.
+    """
+    lines = _lines(lock)
+    is_ours = len(lines) > 1 and lines[0].isdigit() and Path(lines[1]) == cluster
+    if is_ours and psutil.pid_exists(int(lines[0])):
+        lock.unlink(missing_ok=True)
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return [line.strip() for line in file.read_text().splitlines()]
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+
+
+def _processes(cluster: Path) -> list[int]:
+    return [pid for pid in psutil.pids() if _is_ours(pid, cluster)]
+
+
+def _is_ours(pid: int, cluster: Path) -> bool:
+    try:
+        process = psutil.Process(pid)
+        if process.name() != "postgres" or process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return Path(process.cwd()) == cluster.resolve()
+    except psutil.Error:
+        return False
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

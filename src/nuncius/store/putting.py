@@ -1,0 +1,177 @@
+"""Putting into queues: many calls become one `put_many`."""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+
+from nuncius.store.combiner import Call, Detour
+
+SQL = (
+    "select codes, skipped, ids from nuncius.put_many"
+    "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, false)"
+)
+
+SENT_BEFORE, NO_QUEUE, BUSY = -1, -2, -3
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A message as it is put: everything but its queue."""
+
+    body: bytes
+    priority: int = 5
+    sender: int = 0
+    receiver: int = 0
+    context: int = 0
+    headers: str | None = None
+
+
+class PutCall(Call):
+    """Messages for one queue, stored together."""
+
+    __slots__ = ("count", "letters", "publisher_id", "queue_id")
+
+    def __init__(
+        self,
+        done: Callable[[Any], None],
+        caller: Hashable,
+        queue_id: int,
+        letters: Sequence[Letter],
+        publisher_id: int | None,
+        count: int,
+        size: int,
+    ) -> None:
+        super().__init__(done, caller, queue_id, len(letters), size, publisher_id is not None)
+        self.queue_id = queue_id
+        self.letters = letters
+        self.publisher_id = publisher_id
+        self.count = count
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The ids of the new messages; `skipped` before them were known from before."""
+
+    ids: Sequence[int]
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class MissingQueues:
+    """These queues do not exist, so nothing was put."""
+
+    queue_ids: tuple[int, ...]
+
+
+class _Run:
+    __slots__ = ("call", "letters")
+
+    def __init__(self, call: PutCall) -> None:
+        self.call = call
+        self.letters: list[Letter] = []
+
+
+async def put(connection: asyncpg.Connection, calls: Sequence[PutCall], wait: bool) -> list[Any]:
+    """Carries out a batch. Results: Stored, MissingQueues, or a Detour."""
+    runs: list[_Run] = []
+    open_runs: dict[tuple[int, int | None], int] = {}
+    places: list[tuple[int, int]] = []
+    for call in calls:
+        kind = (call.queue_id, call.publisher_id)
+        at = open_runs.get(kind)
+        if at is None or (
+            call.publisher_id is not None
+            and call.count != runs[at].call.count + len(runs[at].letters)
+        ):
+            at = open_runs[kind] = len(runs)
+            runs.append(_Run(call))
+        places.append((at, len(runs[at].letters)))
+        runs[at].letters += call.letters
+
+    row = await _put_many(
+        connection,
+        [run.call.queue_id for run in runs],
+        [run.call.publisher_id for run in runs],
+        [run.call.count for run in runs],
+        [len(run.letters) for run in runs],
+        [letter for run in runs for letter in run.letters],
+        atomic=False,
+        wait=wait,
+    )
+    codes, skipped, ids = row["codes"], row["skipped"], row["ids"] or []
+    firsts = []  # where the ids of each run begin
+    end = 0
+    for run, code, skip in zip(runs, codes, skipped, strict=True):
+        firsts.append(end - skip)
+        if code == 0:
+            end += len(run.letters) - skip
+
+    results: list[Any] = []
+    for call, (at, start) in zip(calls, places, strict=True):
+        if codes[at] == BUSY:
+            results.append(Detour.BUSY)
+        elif codes[at] == NO_QUEUE:
+            results.append(MissingQueues((call.queue_id,)))
+        elif codes[at] == SENT_BEFORE:
+            results.append(Stored((), call.rows))
+        else:
+            known = min(max(skipped[at] - start, 0), call.rows)
+            first = firsts[at] + start
+            results.append(Stored(ids[first + known : first + call.rows], known))
+    return results
+
+
+async def put_into_all(
+    connection: asyncpg.Connection,
+    queue_ids: Sequence[int],
+    letter: Letter,
+    publisher_id: int | None,
+    count: int,
+) -> Stored | MissingQueues:
+    """One message into each of the queues, or into none. The first queue keeps the publisher's count."""
+    copies = len(queue_ids)
+    row = await _put_many(
+        connection,
+        queue_ids,
+        [publisher_id] + [None] * (copies - 1),
+        [count] + [0] * (copies - 1),
+        [1] * copies,
+        [letter] * copies,
+        atomic=True,
+        wait=True,
+    )
+    if row["ids"] is not None:
+        return Stored(row["ids"], 0)
+    missing = tuple(q for q, code in zip(queue_ids, row["codes"], strict=True) if code == NO_QUEUE)
+    return MissingQueues(missing) if missing else Stored((), 1)
+
+
+async def _put_many(
+    connection: asyncpg.Connection,
+    queue_ids: Sequence[int],
+    publishers: Sequence[int | None],
+    counts: Sequence[int],
+    sizes: Sequence[int],
+    letters: Sequence[Letter],
+    *,
+    atomic: bool,
+    wait: bool,
+) -> asyncpg.Record:
+    identified = any(publisher is not None for publisher in publishers)
+    return await connection.fetchrow(
+        SQL,
+        queue_ids,
+        publishers if identified else None,
+        counts if identified else None,
+        sizes,
+        [letter.sender for letter in letters],
+        [letter.receiver for letter in letters],
+        [letter.context for letter in letters],
+        [letter.priority for letter in letters],
+        [letter.headers for letter in letters],
+        [letter.body for letter in letters],
+        atomic,
+        wait,
+    )

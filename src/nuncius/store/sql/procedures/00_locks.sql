@@ -1,0 +1,49 @@
+-- Locks. Whoever adds to a partition or a queue, or takes from a queue, holds its advisory lock to the
+-- end of the transaction; ids and offsets are therefore in commit order, and nobody sees a gap.
+--   78001 adding to a partition     78002 adding to a queue     78003 taking from a queue
+--   78004 a publisher's counts      78005 the collector         78006 migrations
+--   78007 nodes that listen (shared, for the life of the node)
+
+-- Takes the locks of all ids, in order. A caller that waits gets them all. One that does not wait is
+-- patient once, for its own lock_timeout (a node's batches come and go within milliseconds). Ids that are
+-- still held then, by somebody's long transaction, do not keep their neighbours waiting: the answer is
+-- the targets that go with them (p_targets and p_ids go together, item by item).
+create or replace function nuncius.take_locks(
+    p_class integer, p_ids integer[], p_targets integer[], p_wait boolean
+) returns integer[] language plpgsql as $$
+declare
+    v_id integer;
+    v_busy integer[];
+begin
+    for v_id in select distinct i from unnest(p_ids) i where i is not null order by i loop
+        if p_wait then
+            perform pg_advisory_xact_lock(p_class, v_id);
+        elsif not pg_try_advisory_xact_lock(p_class, v_id) then
+            if v_busy is not null then
+                v_busy := v_busy || v_id;
+                continue;
+            end if;
+            begin
+                perform pg_advisory_xact_lock(p_class, v_id);
+            exception when lock_not_available then
+                v_busy := array[v_id];
+            end;
+        end if;
+    end loop;
+    if v_busy is null then
+        return '{}';
+    end if;
+    return array(select target from unnest(p_ids, p_targets) t(id, target) where id = any (v_busy));
+end $$;
+
+-- Tells listening nodes, when this transaction commits, that there is something new in these topics and
+-- queues. The payload of a notification is short; past its limit the word is "look everywhere".
+create or replace function nuncius.announce(p_topics integer[], p_queues integer[])
+returns void language plpgsql as $$
+declare
+    v_payload text := concat_ws(' ',
+        (select string_agg(distinct 't' || i, ' ') from unnest(p_topics) i),
+        (select string_agg(distinct 'q' || i, ' ') from unnest(p_queues) i));
+begin
+    perform pg_notify('nuncius', case when length(v_payload) < 7000 then v_payload else '*' end);
+end $$;

@@ -1,0 +1,154 @@
+-- Putting into queues and taking from them.
+
+-- Puts runs of messages in one transaction. A run is for one queue and one publisher, with counts that go
+-- up by one. One item a run: p_queues, p_publishers, p_counts (of its first message), p_sizes. One item a
+-- message, run after run: all others; p_publishers, p_counts and what a message need not have may be null
+-- as a whole. With p_atomic the call is one operation: if one run is refused, nothing is stored.
+--
+-- Answers per run: `codes` and `skipped`, how many of its messages the publisher had sent before; and the
+-- ids of all messages that were stored, in the order given. Codes:
+--   0 stored   -1 all sent before   -2 no such queue   -3 busy, see take_locks
+-- Promises: ids are in commit order within a queue; a publisher's count is stored once per queue.
+create or replace function nuncius.put_many(
+    p_queues integer[], p_publishers integer[], p_counts bigint[], p_sizes integer[],
+    p_senders integer[], p_receivers integer[], p_contexts integer[], p_priorities smallint[],
+    p_headers text[], p_messages bytea[],
+    p_atomic boolean default false, p_wait boolean default true, p_notify boolean default true,
+    out codes integer[], out skipped integer[], out ids bigint[]
+) language plpgsql set plan_cache_mode = force_generic_plan as $$
+declare
+    v_found integer[] := array(select queue_id from nuncius.queues where queue_id = any (p_queues));
+    v_busy integer[] := nuncius.take_locks(78002, v_found, v_found, p_wait);
+    v_firsts integer[];     -- ordinal of the first new message of each run
+    v_lasts integer[];      -- ordinal of the last
+    v_end integer := 0;
+    v_skip integer;
+    i integer;
+begin
+    -- From here on nobody else puts into these queues.
+    for i in 1 .. cardinality(p_queues) loop
+        codes[i] := case when p_queues[i] = any (v_busy) then -3
+            when p_queues[i] = any (v_found) then 0 else -2 end;
+        skipped[i] := 0;
+        v_firsts[i] := v_end + 1;
+        v_end := v_end + p_sizes[i];
+        v_lasts[i] := v_end;
+    end loop;
+    if p_atomic and 0 > any (codes) then
+        return;
+    end if;
+    if p_publishers is not null then
+        for i in 1 .. cardinality(p_queues) loop
+            continue when p_publishers[i] is null or codes[i] < 0;
+            select c.publisher_count - p_counts[i] + 1 into v_skip from nuncius.publisher_counts c
+            where c.publisher_id = p_publishers[i] and c.kind = 2 and c.target_id = p_queues[i]
+            order by c.publisher_count desc limit 1;
+            skipped[i] := greatest(0, least(p_sizes[i], coalesce(v_skip, 0)));
+            if skipped[i] = p_sizes[i] then
+                codes[i] := -1;
+                continue;
+            end if;
+            insert into nuncius.publisher_counts (publisher_id, kind, target_id, publisher_count)
+            values (p_publishers[i], 2, p_queues[i], p_counts[i] + p_sizes[i] - 1);
+            v_firsts[i] := v_firsts[i] + skipped[i];
+        end loop;
+        if p_atomic and 0 > any (codes) then
+            return;
+        end if;
+    end if;
+
+    with stored as (
+        insert into nuncius.messages
+            (queue_id, sender_id, receiver_id, context, priority, headers, message)
+        select r.queue, coalesce(m.sender, 0), coalesce(m.receiver, 0), coalesce(m.context, 0),
+            m.priority, m.headers::jsonb, m.message
+        from unnest(p_queues, codes, v_firsts, v_lasts) r(queue, code, first, last),
+            unnest(p_senders[r.first:r.last], p_receivers[r.first:r.last], p_contexts[r.first:r.last],
+                p_priorities[r.first:r.last], p_headers[r.first:r.last], p_messages[r.first:r.last])
+                m(sender, receiver, context, priority, headers, message)
+        where r.code = 0
+        returning message_id
+    )
+    select array_agg(message_id order by message_id) into ids from stored;
+    if p_notify then
+        perform nuncius.announce(null, v_found);
+    end if;
+end $$;
+
+-- Takes messages out of queues, for several requests in one transaction. One item a request: the queue,
+-- the receiver (who sees its own messages and those for anyone), the sender (0: any), the context (0: any,
+-- else only answers to that request), the mode (1: highest priority first, 2: oldest first), the limit.
+--
+-- p_after is where to start: twenty ids a request, for priorities 1 to 10 of messages for anyone, then for
+-- the receiver; everything up to them has been taken. Null starts at the beginning. A caller that
+-- remembers the last ids it took (without a sender or context: such takes leave nothing older behind)
+-- does not have to walk over what is already gone but not vacuumed yet.
+--
+-- `request` is the ordinal of the request; 0 stands in a row that says "busy" for the queue in queue_id.
+-- Promises: strict order, no message twice, no false "nothing there", however many callers.
+create or replace function nuncius.take_many(
+    p_queues integer[], p_receivers integer[], p_senders integer[], p_contexts integer[],
+    p_modes smallint[], p_limits integer[], p_after bigint[] default null, p_wait boolean default true
+) returns table (
+    request integer, message_id bigint, queue_id integer, sender_id integer, receiver_id integer,
+    context integer, priority smallint, time_of_arrival timestamptz, message bytea, headers text
+) language plpgsql
+-- The right plan is known and must not depend on when the table was last analysed: it is empty one
+-- moment and long the next.
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off as $$
+#variable_conflict use_column
+declare
+    v_busy integer[] := nuncius.take_locks(78003, p_queues, p_queues, p_wait);
+    v_rows tid[];
+    v_queue integer;
+    v_start integer;
+    i integer;
+begin
+    foreach v_queue in array v_busy loop
+        request := 0;
+        queue_id := v_queue;
+        return next;
+    end loop;
+    -- From here on nobody else takes from these queues, so a row that was found stays where it is.
+    for i in 1 .. cardinality(p_queues) loop
+        v_queue := p_queues[i];
+        v_start := 20 * (i - 1);
+        if v_queue = any (v_busy) then
+            continue;
+        elsif p_contexts[i] <> 0 then
+            v_rows := array(
+                select m.ctid from nuncius.messages m
+                where m.queue_id = v_queue and m.receiver_id = p_receivers[i]
+                    and m.context = p_contexts[i] and m.context <> 0
+                order by m.message_id limit p_limits[i]);
+        elsif p_senders[i] <> 0 then
+            v_rows := array(
+                select m.ctid from generate_series(1, 10) p, unnest(array[0, nullif(p_receivers[i], 0)]) r,
+                    lateral (
+                        select ctid, message_id from nuncius.messages
+                        where queue_id = v_queue and receiver_id = r and sender_id = p_senders[i]
+                            and priority = p
+                        order by message_id limit p_limits[i]) m
+                order by case when p_modes[i] = 1 then p end desc, m.message_id limit p_limits[i]);
+        else
+            v_rows := array(
+                select m.ctid from generate_series(1, 10) p, lateral (
+                    (select ctid, message_id from nuncius.messages
+                    where queue_id = v_queue and receiver_id = 0 and priority = p
+                        and message_id > coalesce(p_after[v_start + p], 0)
+                    order by message_id limit p_limits[i])
+                    union all
+                    (select ctid, message_id from nuncius.messages
+                    where queue_id = v_queue and receiver_id = p_receivers[i] and p_receivers[i] <> 0
+                        and priority = p and message_id > coalesce(p_after[v_start + 10 + p], 0)
+                    order by message_id limit p_limits[i])) m
+                order by case when p_modes[i] = 1 then p end desc, m.message_id limit p_limits[i]);
+        end if;
+        continue when v_rows = '{}';
+        return query
+        with taken as (delete from nuncius.messages m where m.ctid = any (v_rows) returning m.*)
+        select i, t.message_id, t.queue_id, t.sender_id, t.receiver_id, t.context, t.priority,
+            t.time_of_arrival, t.message, t.headers::text
+        from taken t order by case when p_modes[i] = 1 then t.priority end desc, t.message_id;
+    end loop;
+end $$;

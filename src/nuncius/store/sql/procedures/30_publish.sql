@@ -1,0 +1,117 @@
+-- Publishing. What a caller wants published comes in sends, runs and entries. A send is entries of one topic
+-- and one publisher whose counts go up by one; a run is the part of a send that goes into one partition.
+-- Sends are checked and runs are placed as a whole, so that their price is paid once, not per entry.
+
+-- The partition of a key while a topic has that many partitions. Nodes compute the same.
+create or replace function nuncius.partition_of(p_key text, p_partitions integer)
+returns integer language sql immutable as $$
+    select 1 + (('x' || substr(md5(p_key), 1, 8))::bit(32)::bigint % p_partitions)::integer
+$$;
+
+-- Publishes in one transaction.
+--
+-- One item a send: p_topics, p_layouts (the number of partitions the caller had in mind when it chose; null:
+-- never mind), p_publishers and p_counts (the publisher and the count of the first entry, or null).
+-- One item a run: p_sends (the ordinal of its send), p_partitions, p_sizes.
+-- One item an entry, run after run: p_numbers (its place within its send, from 0; null as a whole when every
+-- send is one run), p_keys, p_headers (JSON text), p_bodies; keys and headers may be null as a whole.
+--
+-- Answers per run: `bases`, the offset of its first new entry, and `skipped`, how many of its entries the
+-- publisher had sent before. A negative base says why nothing was stored:
+--   -1 all sent before   -2 no such topic   -3 busy, see take_locks   -4 another number of partitions
+-- Promises: offsets are dense and in commit order; a publisher's count is stored once; a run is stored
+-- whole or not at all; if one run of a topic is busy, all are, so that a retry keeps a publisher's order.
+create or replace function nuncius.publish_many(
+    p_topics integer[], p_layouts integer[], p_publishers integer[], p_counts bigint[],
+    p_sends integer[], p_partitions integer[], p_sizes integer[],
+    p_numbers integer[], p_keys text[], p_headers text[], p_bodies bytea[],
+    p_wait boolean default true, p_notify boolean default true,
+    out bases bigint[], out skipped integer[]
+) language plpgsql set plan_cache_mode = force_generic_plan as $$
+declare
+    v_ids integer[];        -- partition of each run, null where it has none
+    v_run_topics integer[]; -- topic of each run
+    v_firsts integer[];     -- ordinal of the first new entry of each run
+    v_lasts integer[];      -- ordinal of the last
+    v_stops integer[];      -- why a send cannot be stored
+    v_lengths integer[];    -- number of entries of each send
+    v_seen bigint[];        -- how many of them the publisher had sent before
+    v_end integer := 0;
+    v_send integer;
+    v_busy integer[];
+    v_partitions integer;
+    v_id integer;
+    v_previous integer := 0;
+    v_next bigint;
+    i integer;
+begin
+    for i in 1 .. cardinality(p_sends) loop
+        v_send := p_sends[i];
+        v_run_topics[i] := p_topics[v_send];
+        select t.partition_count, p.partition_id into v_partitions, v_id
+        from nuncius.topics t
+        left join nuncius.partitions p on p.topic_id = t.topic_id and p.partition = p_partitions[i]
+        where t.topic_id = p_topics[v_send];
+        v_stops[v_send] := coalesce(v_stops[v_send], case when not found then -2
+            when v_id is null or v_partitions <> p_layouts[v_send] then -4 end);
+        v_ids[i] := v_id;
+        v_lengths[v_send] := coalesce(v_lengths[v_send], 0) + p_sizes[i];
+        skipped[i] := 0;
+        v_firsts[i] := v_end + 1;
+        v_end := v_end + p_sizes[i];
+        v_lasts[i] := v_end;
+    end loop;
+
+    v_busy := nuncius.take_locks(78001, v_ids, v_run_topics, p_wait);
+    if p_publishers is not null then
+        v_busy := v_busy || nuncius.take_locks(78004, p_publishers, p_topics, p_wait);
+    end if;
+
+    -- From here on nobody else adds to these partitions or counts for these publishers.
+    if p_publishers is not null then
+        for i in 1 .. cardinality(p_topics) loop
+            continue when p_publishers[i] is null or v_stops[i] < 0 or p_topics[i] = any (v_busy);
+            select c.publisher_count - p_counts[i] + 1 into v_next from nuncius.publisher_counts c
+            where c.publisher_id = p_publishers[i] and c.kind = 1 and c.target_id = p_topics[i]
+            order by c.publisher_count desc limit 1;
+            v_seen[i] := v_next;
+            if v_next is null or v_next < v_lengths[i] then
+                insert into nuncius.publisher_counts (publisher_id, kind, target_id, publisher_count)
+                values (p_publishers[i], 1, p_topics[i], p_counts[i] + v_lengths[i] - 1);
+            end if;
+        end loop;
+    end if;
+
+    -- Partition by partition, so that each is asked for its end once.
+    for i in select n from unnest(v_ids) with ordinality r(id, n) order by id, n loop
+        v_send := p_sends[i];
+        bases[i] := coalesce(v_stops[v_send], case when v_run_topics[i] = any (v_busy) then -3 end);
+        continue when bases[i] < 0;
+        if v_ids[i] <> v_previous then
+            v_previous := v_ids[i];
+            select greatest(p.first_offset, 1 + (
+                select e.entry_offset from nuncius.entries e where e.partition_id = p.partition_id
+                order by e.entry_offset desc limit 1)) into v_next
+            from nuncius.partitions p where p.partition_id = v_previous;
+        end if;
+        if v_seen[v_send] > 0 then
+            skipped[i] := case when p_numbers is null then least(v_seen[v_send], p_sizes[i]) else (
+                select count(*) from unnest(p_numbers[v_firsts[i]:v_lasts[i]]) n where n < v_seen[v_send]) end;
+            v_firsts[i] := v_firsts[i] + skipped[i];
+        end if;
+        bases[i] := case when skipped[i] = p_sizes[i] then -1 else v_next end;
+        v_next := v_next + p_sizes[i] - skipped[i];
+    end loop;
+
+    insert into nuncius.entries
+        (partition_id, publisher_id, entry_offset, publisher_count, key, headers, body)
+    select r.id, p_publishers[r.send], r.base + e.n - 1,
+        p_counts[r.send] + coalesce(e.number, r.skip + e.n - 1), e.key, e.headers::jsonb, e.body
+    from unnest(v_ids, p_sends, bases, skipped, v_firsts, v_lasts) r(id, send, base, skip, first, last),
+        unnest(p_numbers[r.first:r.last], p_keys[r.first:r.last], p_headers[r.first:r.last],
+            p_bodies[r.first:r.last]) with ordinality e(number, key, headers, body, n)
+    where r.base >= 0;
+    if p_notify then
+        perform nuncius.announce(p_topics, null);
+    end if;
+end $$;

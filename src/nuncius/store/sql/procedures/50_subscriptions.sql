@@ -1,0 +1,127 @@
+-- Subscriptions: a durable place in a topic.
+
+-- Subscribes, or finds the subscription there is (which keeps its place). p_start: 'latest' sees only what
+-- comes after, 'earliest' everything that is still there. The topic is made if it does not exist.
+create or replace function nuncius.subscribe(
+    p_topic text, p_subscriber text, p_start text default 'latest', p_holds_retention boolean default false,
+    out subscription_id integer, out created boolean
+) language plpgsql as $$
+#variable_conflict use_column
+declare
+    v_topic integer := nuncius.ensure_topic(p_topic);
+begin
+    if p_start not in ('latest', 'earliest') then
+        raise invalid_parameter_value
+            using message = format('start at ''latest'' or ''earliest'', not at %L', p_start);
+    end if;
+    insert into nuncius.subscriptions (topic_id, subscriber_name, holds_retention)
+    values (v_topic, p_subscriber, p_holds_retention)
+    on conflict do nothing
+    returning subscription_id into subscription_id;
+    created := found;
+    if created and p_start = 'latest' then
+        insert into nuncius.positions (subscription_id, partition_id, position)
+        select subscription_id, partition_id, nuncius.next_offset(partition_id)
+        from nuncius.partitions where topic_id = v_topic;
+    elsif not created then
+        select s.subscription_id into subscription_id from nuncius.subscriptions s
+        where s.topic_id = v_topic and s.subscriber_name = p_subscriber;
+    end if;
+end $$;
+
+-- Ends a subscription and forgets its place. False: there was none.
+create or replace function nuncius.unsubscribe(p_topic text, p_subscriber text)
+returns boolean language plpgsql as $$
+declare
+    v_id integer;
+begin
+    delete from nuncius.subscriptions s using nuncius.topics t
+    where t.topic_id = s.topic_id and t.topic_name = p_topic and s.subscriber_name = p_subscriber
+    returning s.subscription_id into v_id;
+    if found then
+        delete from nuncius.positions where subscription_id = v_id;
+        perform pg_notify('nuncius', 'c');
+    end if;
+    return v_id is not null;
+end $$;
+
+-- Where subscriptions stand in each partition of their topic. `position` is the next offset to read, `next`
+-- the next one to be published, so their difference is the lag.
+create or replace function nuncius.positions_of(p_subscriptions integer[])
+returns table (
+    subscription_id integer, partition integer, partition_id integer, "position" bigint, next bigint,
+    confirmed_at timestamptz
+) language sql stable as $$
+    select s.subscription_id, p.partition, p.partition_id,
+        greatest(c.position, p.first_offset), nuncius.next_offset(p.partition_id), c.confirmed_at
+    from nuncius.subscriptions s
+    join nuncius.partitions p using (topic_id)
+    left join lateral (
+        select c.position, c.confirmed_at from nuncius.positions c
+        where c.subscription_id = s.subscription_id and c.partition_id = p.partition_id
+        order by c.position desc limit 1
+    ) c on true
+    where s.subscription_id = any (p_subscriptions)
+    order by s.subscription_id, p.partition
+$$;
+
+-- Confirms, for several subscriptions, everything below a position of a partition. Positions only go
+-- forward: confirming what is confirmed changes nothing. Answers per item:
+--   0 confirmed   -2 no such subscription or partition   -7 nothing was published there yet
+create or replace function nuncius.confirm_many(
+    p_subscriptions integer[], p_partition_ids integer[], p_positions bigint[]
+) returns integer[] language plpgsql as $$
+declare
+    v_codes integer[];
+begin
+    select array_agg(case
+        when s.subscription_id is null or p.partition_id is null then -2
+        when c.position > nuncius.next_offset(c.id) then -7
+        else 0 end order by c.n)
+    into v_codes
+    from unnest(p_subscriptions, p_partition_ids, p_positions) with ordinality c(subscription, id, position, n)
+    left join nuncius.subscriptions s on s.subscription_id = c.subscription
+    left join nuncius.partitions p on p.partition_id = c.id and p.topic_id = s.topic_id;
+
+    insert into nuncius.positions (subscription_id, partition_id, position)
+    select c.subscription, c.id, max(c.position)
+    from unnest(p_subscriptions, p_partition_ids, p_positions, v_codes) c(subscription, id, position, code)
+    where c.code = 0
+    group by c.subscription, c.id
+    having max(c.position) > coalesce((
+        select q.position from nuncius.positions q
+        where q.subscription_id = c.subscription and q.partition_id = c.id
+        order by q.position desc limit 1), 0)
+    on conflict do nothing;
+    return v_codes;
+end $$;
+
+-- Confirms everything below a position, by names. False: no such subscription, partition or entry.
+create or replace function nuncius.confirm(
+    p_topic text, p_subscriber text, p_position bigint, p_partition integer default 1
+) returns boolean language sql as $$
+    select coalesce(bool_and(0 = any (nuncius.confirm_many(
+        array[s.subscription_id], array[p.partition_id], array[p_position]))), false)
+    from nuncius.topics t
+    join nuncius.subscriptions s on s.topic_id = t.topic_id and s.subscriber_name = p_subscriber
+    join nuncius.partitions p on p.topic_id = t.topic_id and p.partition = p_partition
+    where t.topic_name = p_topic
+$$;
+
+-- The subscriptions of a topic, of a subscriber, or all, with their lag.
+create or replace function nuncius.list_subscriptions(
+    p_topic text default null, p_subscriber text default null
+) returns table (
+    subscription_id integer, topic_name varchar, subscriber_name varchar, holds_retention boolean,
+    created_at timestamptz, lag bigint, confirmed_at timestamptz
+) language sql stable as $$
+    select s.subscription_id, t.topic_name, s.subscriber_name, s.holds_retention, s.created_at,
+        sum(w.next - w.position)::bigint, max(w.confirmed_at)
+    from nuncius.subscriptions s
+    join nuncius.topics t using (topic_id),
+    lateral nuncius.positions_of(array[s.subscription_id]) w
+    where (p_topic is null or t.topic_name = p_topic)
+        and (p_subscriber is null or s.subscriber_name = p_subscriber)
+    group by s.subscription_id, t.topic_name
+    order by t.topic_name, s.subscriber_name
+$$;

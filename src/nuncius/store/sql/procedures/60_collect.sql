@@ -1,0 +1,152 @@
+-- The collector: retention, and sweeping up after the path of messages. Any node may call it at any
+-- time; one works, the others are told that it is being done (null).
+
+-- How far the entries of a partition may go, by its topic's retention; looks at no more than p_limit rows.
+create or replace function nuncius.retained_from(p_partition_id integer, p_limit integer)
+returns bigint language plpgsql as $$
+declare
+    v record;
+    v_from bigint;
+    v_held bigint;
+    v_excess bigint;
+    v_dropped bigint;
+begin
+    select p.*, t.retention, t.retention_seconds, t.retention_bytes into v
+    from nuncius.partitions p join nuncius.topics t using (topic_id)
+    where p.partition_id = p_partition_id;
+
+    select min(coalesce(w.position, 0)) into v_held
+    from nuncius.subscriptions s
+    left join lateral (
+        select max(c.position) as position from nuncius.positions c
+        where c.subscription_id = s.subscription_id and c.partition_id = p_partition_id
+    ) w on true
+    where s.topic_id = v.topic_id and (s.holds_retention or v.retention = 'subscribers');
+
+    case v.retention
+    when 'forever' then
+        v_from := v.first_offset;
+    when 'subscribers' then
+        v_from := coalesce(v_held, nuncius.next_offset(p_partition_id));
+    when 'time' then
+        select max(e.entry_offset) + 1 into v_from from (
+            select entry_offset, time_of_arrival from nuncius.entries
+            where partition_id = p_partition_id and entry_offset >= v.first_offset
+            order by entry_offset limit p_limit) e
+        where e.time_of_arrival < clock_timestamp() - make_interval(secs => v.retention_seconds);
+    when 'size' then
+        with seen as (
+            select max(entry_offset) + 1 as upto, sum(octet_length(body)) as bytes from (
+                select entry_offset, body from nuncius.entries
+                where partition_id = p_partition_id and entry_offset >= v.measured_to
+                order by entry_offset limit p_limit) e
+        )
+        update nuncius.partitions p
+        set measured_to = coalesce(seen.upto, p.measured_to),
+            measured_bytes = p.measured_bytes + coalesce(seen.bytes, 0)
+        from seen where p.partition_id = p_partition_id
+        returning p.measured_to, p.measured_bytes - v.retention_bytes into v.measured_to, v_excess;
+        select max(e.entry_offset) + 1, sum(e.bytes) into v_from, v_dropped from (
+            select entry_offset, octet_length(body) as bytes,
+                sum(octet_length(body)) over (order by entry_offset) - octet_length(body) as before
+            from (select entry_offset, body from nuncius.entries
+                where partition_id = p_partition_id and entry_offset >= v.first_offset
+                    and entry_offset < least(v.measured_to, v_held)
+                order by entry_offset limit p_limit) f) e
+        where e.before < v_excess;
+        update nuncius.partitions set measured_bytes = measured_bytes - coalesce(v_dropped, 0)
+        where partition_id = p_partition_id;
+    end case;
+    return greatest(v.first_offset, least(v_from, v_held));
+end $$;
+
+-- One bounded step of retention and removal; answers how many rows it removed. The caller goes on while
+-- that is not 0.
+create or replace function nuncius.collect(p_limit integer default 10000)
+returns bigint language plpgsql as $$
+declare
+    v_id integer;
+    v_from bigint;
+    v_rows bigint;
+    v_removed bigint := 0;
+begin
+    if not pg_try_advisory_xact_lock(78005, 1) then
+        return null;
+    end if;
+    for v_id in
+        select p.partition_id from nuncius.partitions p join nuncius.topics t using (topic_id)
+        where t.retention <> 'forever' order by 1
+    loop
+        v_from := nuncius.retained_from(v_id, p_limit);
+        update nuncius.partitions set first_offset = v_from
+        where partition_id = v_id and first_offset < v_from;
+    end loop;
+
+    for v_id, v_from in
+        select partition_id, least(removed_to + p_limit, first_offset) from nuncius.partitions
+        where removed_to < first_offset order by 1
+    loop
+        delete from nuncius.entries e using nuncius.partitions p
+        where p.partition_id = v_id and e.partition_id = v_id
+            and e.entry_offset >= p.removed_to and e.entry_offset < v_from;
+        get diagnostics v_rows = row_count;
+        v_removed := v_removed + v_rows;
+        update nuncius.partitions set removed_to = v_from where partition_id = v_id;
+    end loop;
+
+    for v_id in select partition_id from nuncius.condemned order by 1 loop
+        delete from nuncius.entries where partition_id = v_id and entry_offset in (
+            select entry_offset from nuncius.entries where partition_id = v_id
+            order by entry_offset limit p_limit);
+        get diagnostics v_rows = row_count;
+        v_removed := v_removed + v_rows;
+        if v_rows = 0 then
+            delete from nuncius.condemned where partition_id = v_id;
+        end if;
+    end loop;
+    return v_removed;
+end $$;
+
+-- Sweeps up what is superseded: all but the highest count of a publisher, all but the highest position of
+-- a subscription, publishers of one connection that have been silent for a day.
+create or replace function nuncius.tidy()
+returns bigint language plpgsql as $$
+declare
+    v_rows bigint;
+    v_removed bigint;
+begin
+    if not pg_try_advisory_xact_lock(78005, 2) then
+        return null;
+    end if;
+    delete from nuncius.publisher_counts c using (
+        select publisher_id, kind, target_id, max(publisher_count) as highest
+        from nuncius.publisher_counts group by 1, 2, 3 having count(*) > 1) h
+    where c.publisher_id = h.publisher_id and c.kind = h.kind and c.target_id = h.target_id
+        and c.publisher_count < h.highest;
+    get diagnostics v_removed = row_count;
+
+    delete from nuncius.positions c using (
+        select subscription_id, partition_id, max(position) as highest
+        from nuncius.positions group by 1, 2 having count(*) > 1) h
+    where c.subscription_id = h.subscription_id and c.partition_id = h.partition_id
+        and c.position < h.highest;
+    get diagnostics v_rows = row_count;
+    v_removed := v_removed + v_rows;
+
+    delete from nuncius.positions c
+    where not exists (select from nuncius.subscriptions s where s.subscription_id = c.subscription_id);
+    get diagnostics v_rows = row_count;
+    v_removed := v_removed + v_rows;
+
+    with silent as (
+        select p.publisher_id from nuncius.publishers p
+        where not p.lasting and p.created_at < now() - interval '1 day'
+            and not exists (select from nuncius.publisher_counts c
+                where c.publisher_id = p.publisher_id and c.counted_at > now() - interval '1 day')
+    ), forgotten as (
+        delete from nuncius.publisher_counts c using silent s where c.publisher_id = s.publisher_id
+    )
+    delete from nuncius.publishers p using silent s where p.publisher_id = s.publisher_id;
+    get diagnostics v_rows = row_count;
+    return v_removed + v_rows;
+end $$;

@@ -1,0 +1,118 @@
+"""One store as a node sees it: combiners for the path of messages, a pool for everything else."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import asyncpg
+
+from nuncius.store import migrations
+from nuncius.store.combiner import Call, Combiner
+from nuncius.store.confirming import ConfirmCall, confirm
+from nuncius.store.errors import OutcomeUnknown, StoreUnavailable
+from nuncius.store.fetching import FetchCall, fetch
+from nuncius.store.lane import CONNECTION_ERRORS, Lane
+from nuncius.store.pressure import Pressure
+from nuncius.store.publishing import PublishCall, publish
+from nuncius.store.putting import PutCall, put
+from nuncius.store.taking import TakeCall, Taker
+
+# A node's batches hold a lock for milliseconds; who holds it longer is somebody's transaction.
+BATCH_LOCK_TIMEOUT = "20ms"
+POOL_SIZE = 8
+
+
+class Store:
+    def __init__(self, dsn: str, *, patience: float = 30.0, max_accepted_bytes: int = 256 << 20) -> None:
+        self.dsn = dsn
+        self.patience = patience
+        self.pressure = Pressure(max_accepted_bytes)
+        self._pool: asyncpg.Pool | None = None
+        self._combiners: list[Combiner[Any]] = []
+
+    async def open(
+        self, refresh_topics: Callable[[Sequence[PublishCall]], Awaitable[None]]
+    ) -> None:
+        """Connects and brings the schema up to date."""
+        await self._check()
+        self._pool = await asyncpg.create_pool(
+            self.dsn,
+            min_size=1,
+            max_size=POOL_SIZE,
+            server_settings={"application_name": "nuncius pool"},
+        )
+        self.publishing: Combiner[PublishCall] = self._combiner(
+            "publish", publish, refresh=refresh_topics
+        )
+        self.putting: Combiner[PutCall] = self._combiner("put", put)
+        self.taking: Combiner[TakeCall] = self._combiner("take", Taker().take)
+        self.fetching: Combiner[FetchCall] = self._combiner("fetch", fetch)
+        self.confirming: Combiner[ConfirmCall] = self._combiner("confirm", confirm)
+
+    async def _check(self) -> None:
+        try:
+            connection = await asyncpg.connect(self.dsn, timeout=10)
+        except (*CONNECTION_ERRORS, TimeoutError) as error:
+            raise StoreUnavailable(f"cannot connect to the store: {error}") from error
+        try:
+            await migrations.migrate(connection)
+        finally:
+            await connection.close()
+
+    def _combiner(self, name: str, execute: Any, **options: Any) -> Combiner[Any]:
+        combiner: Combiner[Call] = Combiner(
+            execute, lambda wait: self.lane(name, wait=wait), self.pressure, **options
+        )
+        self._combiners.append(combiner)
+        return combiner
+
+    def lane(self, name: str, *, wait: bool = True) -> Lane:
+        """A connection of one's own that repairs itself."""
+        settings = {} if wait else {"lock_timeout": BATCH_LOCK_TIMEOUT}
+        return Lane(self.dsn, name, patience=self.patience, settings=settings)
+
+    async def query(self, sql: str, *arguments: Any) -> list[asyncpg.Record]:
+        """A read, or a write that may be repeated; tried again while the store is away."""
+        return await self.run(lambda connection: connection.fetch(sql, *arguments), repeatable=True)
+
+    async def execute(self, sql: str, *arguments: Any) -> list[asyncpg.Record]:
+        """A write that must not be repeated."""
+        return await self.run(lambda connection: connection.fetch(sql, *arguments), repeatable=False)
+
+    async def run(
+        self, work: Callable[[asyncpg.Connection], Awaitable[Any]], *, repeatable: bool
+    ) -> Any:
+        """Does some work on a pooled connection."""
+        assert self._pool is not None
+        deadline = asyncio.get_running_loop().time() + self.patience
+        while True:
+            sent = False
+            try:
+                async with self._pool.acquire(timeout=self.patience) as connection:
+                    sent = True
+                    return await work(connection)
+            except (*CONNECTION_ERRORS, TimeoutError) as error:
+                if sent and not repeatable:
+                    raise OutcomeUnknown(
+                        f"the connection to the store broke during the call ({error})"
+                    ) from error
+                if asyncio.get_running_loop().time() > deadline:
+                    raise StoreUnavailable(
+                        f"the store has not answered for {self.patience:g} seconds ({error})"
+                    ) from error
+            await asyncio.sleep(0.1)
+
+    async def drain(self) -> None:
+        """Wait until everything accepted is answered."""
+        for combiner in self._combiners:
+            await combiner.drain()
+
+    async def close(self) -> None:
+        for combiner in self._combiners:
+            await combiner.close()
+        if self._pool is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(5):
+                    await self._pool.close()
+            self._pool.terminate()

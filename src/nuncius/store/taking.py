@@ -1,0 +1,133 @@
+"""Taking from queues: many calls become one `take_many`.
+
+A queue that is emptied by deleting rows leaves dead entries at the head of its index until vacuum comes, and
+vacuum cannot come while anybody holds a transaction open. So the taker remembers, for each queue, receiver
+and priority, the last id that it took, and starts looking after it: ids are in commit order, so nothing
+can appear before it any more.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+
+from nuncius.store.combiner import Call, Detour
+
+SQL = (
+    "select request, message_id, queue_id, sender_id, receiver_id, context, priority,"
+    " (date_part('epoch', time_of_arrival) * 1000000)::bigint, message, headers"
+    " from nuncius.take_many($1, $2, $3, $4, $5, $6, $7, $8)"
+)
+
+PRIORITIES = 10
+BY_PRIORITY, BY_TIME = 1, 2
+REMEMBERED = 50_000  # pairs of queue and receiver
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message of a queue. `time` is its arrival in microseconds since 1970."""
+
+    message_id: int
+    queue_id: int
+    sender_id: int
+    receiver_id: int
+    context: int
+    priority: int
+    time: int
+    body: bytes
+    headers: str | None
+
+
+class TakeCall(Call):
+    __slots__ = ("limit", "request")
+
+    def __init__(
+        self,
+        done: Callable[[Any], None],
+        caller: Hashable,
+        queue_id: int,
+        receiver: int,
+        sender: int,
+        context: int,
+        mode: int,
+        limit: int,
+    ) -> None:
+        super().__init__(done, caller, queue_id, limit, 200, False)
+        self.request = (queue_id, receiver, sender, context, mode)
+        self.limit = limit
+
+
+class Taker:
+    def __init__(self) -> None:
+        self._after: dict[tuple[int, int], list[int]] = {}
+        self._connection: asyncpg.Connection | None = None
+
+    async def take(
+        self, connection: asyncpg.Connection, calls: Sequence[TakeCall], wait: bool
+    ) -> list[Any]:
+        """Carries out a batch. Results: lists of Message, shorter than the limit when there are no more, or
+        a Detour. Calls that ask the same thing are asked once, and share what comes back in their order."""
+        if connection is not self._connection and not wait:
+            # A new connection may lead to a server that was restored from a backup: ids may repeat.
+            self._connection = connection
+            self._after.clear()
+        wanted: dict[tuple[int, int, int, int, int], int] = {}
+        for call in calls:
+            wanted[call.request] = wanted.get(call.request, 0) + call.limit
+        requests = list(wanted)
+        rows = await connection.fetch(
+            SQL,
+            [r[0] for r in requests],
+            [r[1] for r in requests],
+            [r[2] for r in requests],
+            [r[3] for r in requests],
+            [r[4] for r in requests],
+            list(wanted.values()),
+            [place for r in requests for place in self._places(r[0], r[1])],
+            wait,
+        )
+        found: dict[tuple[int, int, int, int, int], list[Message]] = {}
+        busy = set()
+        for row in rows:
+            number = row[0]
+            if number == 0:
+                busy.add(row[2])
+                continue
+            request = requests[number - 1]
+            message = Message(*row[1:])
+            found.setdefault(request, []).append(message)
+            if request[2] == 0 and request[3] == 0:
+                self._remember(message)
+        return [self._share(call, found.get(call.request), busy) for call in calls]
+
+    @staticmethod
+    def _share(call: TakeCall, found: list[Message] | None, busy: set[int]) -> Any:
+        if call.request[0] in busy:
+            return Detour.BUSY
+        if not found:
+            return []
+        if len(found) <= call.limit:
+            share = found[:]
+            found.clear()
+        else:
+            share = found[: call.limit]
+            del found[: call.limit]
+        return share
+
+    def _places(self, queue_id: int, receiver: int) -> list[int]:
+        nowhere = [0] * PRIORITIES
+        return self._after.get((queue_id, 0), nowhere) + (
+            self._after.get((queue_id, receiver), nowhere) if receiver else nowhere
+        )
+
+    def _remember(self, message: Message) -> None:
+        pair = (message.queue_id, message.receiver_id)
+        places = self._after.get(pair)
+        if places is None:
+            if len(self._after) >= REMEMBERED:
+                self._after.pop(next(iter(self._after)))
+            places = self._after[pair] = [0] * PRIORITIES
+        if message.message_id > places[message.priority - 1]:
+            places[message.priority - 1] = message.message_id

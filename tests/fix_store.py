@@ -1,0 +1,115 @@
+"""Fixtures for the store: one embedded server a run, one fresh database a test."""
+
+import asyncio
+import itertools
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from nuncius.store import embedded, migrations
+from nuncius.store.driver import Connection
+from nuncius.store.embedded import EmbeddedServer
+
+TEMPLATE = "nuncius_template"
+_numbers = itertools.count(1)
+
+
+async def _execute(dsn: str, statement: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+async def _migrate(dsn: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    try:
+        await migrations.migrate(connection)
+    finally:
+        await connection.close()
+
+
+def execute(dsn: str, statement: str) -> None:
+    """Runs SQL from synchronous code; in a thread, so that no test's event loop is disturbed."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, _execute(dsn, statement)).result()
+
+
+def other_database(dsn: str, name: str) -> str:
+    """The same server, another database."""
+    before, after = dsn.split("?", 1)
+    return f"{before.rsplit('/', 1)[0]}/{name}?{after}"
+
+
+@pytest.fixture
+def data_dir() -> Iterator[Path]:
+    """A data directory with a short path; whatever server runs in it is stopped afterwards."""
+    parent = Path(tempfile.mkdtemp(prefix="nun-"))
+    directory = parent / "data"
+    try:
+        yield directory
+    finally:
+        embedded.stop(directory)
+        shutil.rmtree(parent)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[EmbeddedServer]:
+    """The embedded server all tests share. Tests that kill servers start their own."""
+    parent = Path(tempfile.mkdtemp(prefix="nun-"))
+    try:
+        yield embedded.start(parent / "data")
+    finally:
+        embedded.stop(parent / "data")
+        shutil.rmtree(parent)
+
+
+@pytest.fixture(scope="session")
+def template(server: EmbeddedServer) -> str:
+    """The name of a migrated database to copy: far faster than migrating for every test."""
+    execute(server.dsn, f"create database {TEMPLATE}")
+    with ThreadPoolExecutor(1) as thread:
+        migrating = _migrate(other_database(server.dsn, TEMPLATE))
+        thread.submit(asyncio.run, migrating).result()
+    return TEMPLATE
+
+
+@pytest.fixture
+def empty_dsn(server: EmbeddedServer) -> Iterator[str]:
+    """The address of a fresh database with nothing in it."""
+    yield from _database(server, "template0")
+
+
+@pytest.fixture
+def dsn(server: EmbeddedServer, template: str) -> Iterator[str]:
+    """The address of a fresh, migrated database."""
+    yield from _database(server, template)
+
+
+def _database(server: EmbeddedServer, template: str) -> Iterator[str]:
+    name = f"test_{next(_numbers)}"
+    execute(server.dsn, f"create database {name} template {template}")
+    yield other_database(server.dsn, name)
+    execute(server.dsn, f"drop database {name} with (force)")
+
+
+@pytest.fixture
+async def connection(dsn: str) -> AsyncIterator[Connection]:
+    """A connection to a fresh, migrated database."""
+    opened = await asyncpg.connect(dsn)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def empty(empty_dsn: str) -> AsyncIterator[Connection]:
+    """A connection to a fresh database with nothing in it."""
+    opened = await asyncpg.connect(empty_dsn)
+    yield opened
+    await opened.close()

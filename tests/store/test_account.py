@@ -1,0 +1,105 @@
+"""As root, the server runs as an account of its own, and nothing is opened more than it must."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nuncius.store import account as accounts
+from nuncius.store import embedded
+from nuncius.store.account import Account
+from nuncius.store.errors import DataDirectoryError
+
+NOBODY = Account(65534, 65534)
+CONNECT = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other accounts")
+
+
+@root_only
+def test_closed_directories_open_for_one_account(data_dir: Path) -> None:
+    """A closed directory on the way lets the server's account pass, nobody else, and not list."""
+    closed = data_dir / "closed"
+    inner = closed / "inner"
+    inner.mkdir(parents=True)
+    data_dir.chmod(0o755)
+    data_dir.parent.chmod(0o755)
+    closed.chmod(0o700)
+    server_account = Account(65533, 65533)
+    accounts.let_through(server_account, inner)
+    accounts.let_through(NOBODY, inner)
+    accounts.let_through(NOBODY, inner)
+    assert server_account.can("-x", inner)
+    assert NOBODY.can("-x", inner)
+    assert not server_account.can("-r", closed)
+    assert not Account(65532, 65532).can("-x", inner)
+    assert not Account(65532, 0).can("-x", inner)
+
+
+@root_only
+def test_file_systems_without_access_lists(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are no access-control entries, a closed directory may be passed, not listed."""
+    monkeypatch.setattr(accounts, "_ACL", "system.no_such_list")
+    data_dir.mkdir(mode=0o700)
+    accounts.let_through(NOBODY, data_dir / "postgres")
+    assert NOBODY.can("-x", data_dir)
+    assert not NOBODY.can("-r", data_dir)
+
+
+@root_only
+def test_programs_installed_for_root_only(data_dir: Path) -> None:
+    """Programs that were installed with a strict umask become usable for the server's account."""
+    programs = data_dir / "wheel" / "pginstall"
+    (programs / "bin").mkdir(parents=True)
+    data_dir.parent.chmod(0o711)
+    shutil.copy("/bin/true", programs / "bin" / "postgres")
+    (data_dir / "wheel.libs").mkdir()
+    for path in data_dir.rglob("*"):
+        path.chmod(0o700)
+    accounts.let_use(NOBODY, programs)
+    assert NOBODY.run([str(programs / "bin" / "postgres")]).returncode == 0
+
+
+@root_only
+def test_socket_is_closed_to_others(data_dir: Path) -> None:
+    """Local connections need no password: only root and the server may reach the socket."""
+    data_dir.mkdir()
+    data_dir.chmod(0o755)
+    data_dir.parent.chmod(0o755)
+    embedded.start(data_dir)
+    path = str(data_dir / "postgres" / ".s.PGSQL.5432")
+    with socket.socket(socket.AF_UNIX) as allowed:
+        allowed.connect(path)
+    python = ["/usr/bin/env", "-i", sys.executable, "-c", CONNECT, path]
+    if NOBODY.can("-x", Path(sys.executable)):
+        refused = NOBODY.run(python)
+        assert "PermissionError" in refused.stderr
+    assert not NOBODY.can("-S", Path(path))
+
+
+@root_only
+def test_root_runs_a_users_server_as_that_user(data_dir: Path) -> None:
+    """A cluster is served by its owner's account, whoever starts it."""
+    cluster = data_dir / "postgres"
+    cluster.mkdir(parents=True)
+    os.chown(cluster, NOBODY.uid, NOBODY.gid)
+    assert accounts.choose(cluster) == NOBODY
+
+
+@root_only
+def test_a_cluster_of_root_is_refused(data_dir: Path) -> None:
+    """A cluster that belongs to root cannot be served, and the error says so."""
+    data_dir.mkdir()
+    with pytest.raises(DataDirectoryError, match="belongs to user 0"):
+        accounts.choose(data_dir)
+
+
+def test_strange_settings_stay_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PG* variables of the user's own shell do not reach our programs."""
+    monkeypatch.setenv("PGPORT", "1")
+    mine = Account(os.geteuid(), os.getegid())
+    assert "PGPORT" not in mine.run(["/usr/bin/env"], stderr=subprocess.DEVNULL).stdout
