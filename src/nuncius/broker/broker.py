@@ -37,7 +37,7 @@ class Broker:
 
     async def start(self) -> None:
         store, signals = self._store, self._signals
-        await store.open(self._place_again)
+        await store.open()
         self._listener = Listener(store, signals)
         self._listener.on_catalogue = self._catalogue_changed
         self.clients = Clients(store)
@@ -77,9 +77,6 @@ class Broker:
             )
         )[0]
         return {"nodes": self._listener.nodes, "accepted_bytes": self.pressure.level, **row}
-
-    async def _place_again(self, calls: object) -> None:
-        await self.topics.replace(calls)  # type: ignore[arg-type]
 
     def _catalogue_changed(self) -> None:
         self.topics.names.forget_all()

@@ -2,19 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 
 def new() -> tuple[asyncio.Future[Any], Callable[[Any], None]]:
     """A future and the callback that completes it with a result or an exception."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    return future, partial(_complete, future)
 
-    def done(result: Any) -> None:
-        if future.done():
-            return
-        if isinstance(result, Exception):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
 
-    return future, done
+def _complete(future: asyncio.Future[Any], result: Any) -> None:
+    if future.done():
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

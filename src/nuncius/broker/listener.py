@@ -11,9 +11,8 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-import asyncpg
-
 from nuncius.broker.signals import Signals
+from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreUnavailable
 from nuncius.store.lane import CONNECTION_ERRORS
 from nuncius.store.store import Store
@@ -39,7 +38,7 @@ class Listener:
         self._signals = signals
         self._ears = store.lane("listen")
         self._mouth = store.lane("announce")
-        self._connection: asyncpg.Connection | None = None
+        self._connection: Connection | None = None
         self._topics: set[int] = set()
         self._queues: set[int] = set()
         self._announcing = False
@@ -120,7 +119,7 @@ class Listener:
             self.on_queue(None)
 
     def _heard(
-        self, connection: asyncpg.Connection, pid: int, channel: str, payload: str
+        self, connection: object, pid: int, channel: str, payload: str
     ) -> None:
         del connection, pid, channel
         for word in payload.split():

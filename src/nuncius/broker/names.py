@@ -22,6 +22,9 @@ class Names(Generic[V]):
         self._in_line: dict[str, list[Callable[[V | Exception], None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
+    def known(self, name: str) -> V | None:
+        return self._known.get(name)
+
     def when_known(self, name: str, then: Callable[[V | Exception], None]) -> None:
         """Calls `then` with what the name stands for, at once if it is known, in order of asking."""
         value = self._known.get(name)

@@ -24,7 +24,7 @@ from nuncius.broker.listener import Listener
 from nuncius.broker.names import Names
 from nuncius.broker.topics import PER_ENTRY, Publisher
 from nuncius.broker.waiting import Waiter, WaitingRoom
-from nuncius.store.putting import Letter, MissingQueues, PutCall, Stored, put_into_all
+from nuncius.store.putting import Letter, MissingQueues, PutCall, Stored, put, put_into_all
 from nuncius.store.store import Store
 from nuncius.store.taking import BY_PRIORITY, BY_TIME, Message
 
@@ -57,6 +57,7 @@ class Queues:
         self._store = store
         self._listener = listener
         self._limits = limits
+        self._putting = store.combiner("put", put)
         self._room = WaitingRoom(store, self._put_back)
         self._contexts: deque[int] = deque()
         listener.on_queue = self._room.look_again
@@ -78,7 +79,7 @@ class Queues:
         publisher's count for the first message in this queue."""
         size = self._check(letters, publisher, count)
         finish = partial(self._stored, queue_id, letters, done)
-        self._store.putting.submit(
+        self._putting.submit(
             PutCall(
                 finish, caller, queue_id, letters, publisher and publisher.publisher_id, count, size
             )

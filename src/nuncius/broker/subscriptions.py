@@ -13,7 +13,7 @@ from nuncius.broker.errors import InvalidInput, NoSuchSubscription, NoSuchTopic
 from nuncius.broker.limits import check_name
 from nuncius.broker.signals import Signals
 from nuncius.broker.topics import Topic, Topics
-from nuncius.store.confirming import NO_SUBSCRIPTION, NOT_PUBLISHED, ConfirmCall
+from nuncius.store.confirming import NO_SUBSCRIPTION, NOT_PUBLISHED, ConfirmCall, confirm
 from nuncius.store.fetching import GONE, Entries
 from nuncius.store.store import Store
 
@@ -41,6 +41,7 @@ class Subscriptions:
         self._store = store
         self._topics = topics
         self._signals = signals
+        self._confirming = store.combiner("confirm", confirm)
 
     async def subscribe(
         self, topic: str, subscriber: str, *, start: str = "latest", holds_retention: bool = False
@@ -110,7 +111,7 @@ class Subscriptions:
                 code = InvalidInput(f"position {position} is beyond the end of the partition")
             done(code if isinstance(code, Exception) else None)
 
-        self._store.confirming.submit(
+        self._confirming.submit(
             ConfirmCall(
                 confirmed,
                 caller,

@@ -16,8 +16,9 @@ from nuncius.broker.limits import Limits, check_bodies, check_headers, check_key
 from nuncius.broker.listener import Listener
 from nuncius.broker.names import Names
 from nuncius.broker.signals import Signals
-from nuncius.store.fetching import GONE, Entries, FetchCall
-from nuncius.store.publishing import Placed, PublishCall
+from nuncius.store.driver import Connection
+from nuncius.store.fetching import GONE, Entries, FetchCall, fetch
+from nuncius.store.publishing import Placed, PublishCall, publish
 from nuncius.store.store import Store
 
 PER_ENTRY = 200  # bytes of memory an accepted entry costs besides its body
@@ -80,6 +81,8 @@ class Topics:
         self._signals = signals
         self._listener = listener
         self._limits = limits
+        self._publishing = store.combiner("publish", self._publish_batch, self._place_again)
+        self._fetching = store.combiner("fetch", fetch)
         self._turn = 0  # round robin for entries that may go anywhere
         self.names = Names(self._ensure)
 
@@ -105,28 +108,33 @@ class Topics:
             check_headers(self._limits, headers, len(bodies))
         if publisher is not None and count < 1:
             raise InvalidInput("a publisher counts from 1")
+        publisher_id = sticky = None
+        if publisher is not None:
+            publisher_id, sticky = publisher.publisher_id, publisher.name
         call = PublishCall(
-            done, caller, topic, bodies, keys, headers, publisher and publisher.publisher_id, count, size
+            done, caller, topic, bodies, keys, headers, partition, sticky, publisher_id, count, size
         )
-        call.chosen = partition
-        call.sticky = publisher and publisher.name
-        self.names.when_known(topic, partial(self._submit, call, done))
+        known = self.names.known(topic)
+        if known is not None:
+            self._submit(call, known)
+        else:
+            self.names.when_known(topic, partial(self._submit, call))
 
-    def _submit(
-        self, call: PublishCall, done: Callable[[Any], None], topic: Topic | Exception
-    ) -> None:
+    def _submit(self, call: PublishCall, topic: Topic | Exception) -> None:
         if isinstance(topic, Exception):
-            done(topic)
+            call.done(topic)
             return
         self._place(call, topic)
-        call.done = partial(self._published, topic.topic_id, done)
-        self._store.publishing.submit(call)
+        self._publishing.submit(call)
 
-    def _published(self, topic_id: int, done: Callable[[Any], None], result: Any) -> None:
-        if type(result) is Placed:
+    async def _publish_batch(
+        self, connection: Connection, calls: Sequence[PublishCall], wait: bool
+    ) -> list[Any]:
+        results = await publish(connection, calls, wait)
+        for topic_id in {call.topic_id for call in calls}:
             self._signals.raise_for(topic_id)
             self._listener.announce_topic(topic_id)
-        done(result)
+        return results
 
     def _place(self, call: PublishCall, topic: Topic) -> None:
         """Decides on partitions, by what the node knows of the topic; PostgreSQL checks that."""
@@ -152,7 +160,7 @@ class Topics:
         self._turn += 1
         return 1 + self._turn % layout
 
-    async def replace(self, calls: Sequence[PublishCall]) -> None:
+    async def _place_again(self, calls: Sequence[PublishCall]) -> None:
         """Calls that were placed with outdated knowledge are placed again."""
         for name in {call.topic_name for call in calls}:
             topic = await self._ensure(name)
@@ -195,7 +203,7 @@ class Topics:
     ) -> asyncio.Future[Entries | int | None]:
         fetched, done = future.new()
         limit = min(limit, self._limits.max_batch)
-        self._store.fetching.submit(FetchCall(done, caller, partition_id, position, limit))
+        self._fetching.submit(FetchCall(done, caller, partition_id, position, limit))
         return fetched
 
     async def create(self, name: str, partitions: int = 1) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from nuncius.store.putting import Letter
 from nuncius.store.store import Store
-from nuncius.store.taking import Message, TakeCall
+from nuncius.store.taking import Message, TakeCall, Taker
 
 
 class Waiter:
@@ -70,7 +70,7 @@ class WaitingRoom:
     def __init__(
         self, store: Store, put_back: Callable[[Sequence[Message]], None]
     ) -> None:
-        self._store = store
+        self._taking = store.combiner("take", Taker().take)
         self._put_back = put_back
         self._waiters: dict[int, dict[Waiter, None]] = {}  # by queue, in order of arrival
 
@@ -110,7 +110,7 @@ class WaitingRoom:
     def _look(self, waiter: Waiter) -> None:
         waiter.looking = True
         waiter.missed = False
-        self._store.taking.submit(
+        self._taking.submit(
             TakeCall(
                 partial(self._looked, waiter),
                 waiter.caller,

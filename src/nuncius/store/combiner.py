@@ -22,7 +22,8 @@ from typing import Any, Generic, TypeVar
 
 import asyncpg
 
-from nuncius.store.errors import CallFailed, OutcomeUnknown, StoreError, StoreUnavailable
+from nuncius.store.driver import Connection
+from nuncius.store.errors import CallFailed, OutcomeUnknown, StoreUnavailable
 from nuncius.store.lane import CONNECTION_ERRORS, TRANSIENT_ERRORS, Lane
 from nuncius.store.pressure import Pressure
 
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 MAX_ROWS = 2000
 MAX_BYTES = 8 << 20
 MAX_DETOURS = 8
+SPLIT_ROWS = 32
 
 
 class Detour(Enum):
@@ -66,7 +68,7 @@ C = TypeVar("C", bound=Call)
 
 # Carries out a batch; the flag says whether to wait for locks. Answers for each member with a result, an
 # exception, or a Detour.
-Execute = Callable[[asyncpg.Connection, Sequence[C], bool], Awaitable[Sequence[Any]]]
+Execute = Callable[[Connection, Sequence[C], bool], Awaitable[Sequence[Any]]]
 
 
 class Combiner(Generic[C]):
@@ -91,6 +93,7 @@ class Combiner(Generic[C]):
         self._detours: dict[Hashable, deque[C]] = {}  # by key
         self._detour_slots = asyncio.Semaphore(MAX_DETOURS)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._rows = 0  # waiting
         self._running = False
 
     def submit(self, call: C) -> None:
@@ -100,6 +103,7 @@ class Combiner(Generic[C]):
             self._waiting[call.caller] = deque((call,))
         else:
             queue.append(call)
+        self._rows += call.rows
         self._pressure.add(call.size)
         if not self._running:
             self._running = True
@@ -120,26 +124,36 @@ class Combiner(Generic[C]):
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self) -> None:
+        # Callers that all wait for one batch all come back together with the next, and while PostgreSQL
+        # works nobody else does. So a pile that meets an idle combiner is taken in two halves: from
+        # then on one half is prepared and answered while the other is stored.
+        most = max(SPLIT_ROWS, (self._rows + 1) // 2)
+        answers: list[tuple[C, Any]] = []
         try:
             while self._waiting:
-                batch = self._next_batch()
-                if batch:
-                    await self._carry_out(self._lane, batch, False)
+                batch = self._next_batch(min(most, self._max_rows))
+                most = self._max_rows
+                under_way = asyncio.ensure_future(self._carry_out(self._lane, batch, False))
+                await asyncio.sleep(0)  # lets it send the batch
+                self._answer(answers)
+                answers = await under_way
         finally:
             self._running = False
+            self._answer(answers)
 
-    def _next_batch(self) -> list[C]:
+    def _next_batch(self, max_rows: int) -> list[C]:
         """Takes from the callers in turn, from each its fair share, until the batch is full."""
         batch: list[C] = []
         rows = size = 0
         waiting = self._waiting
-        share = max(1, self._max_rows // len(waiting))
-        while waiting and rows < self._max_rows and size < self._max_bytes:
+        share = max(1, max_rows // len(waiting))
+        while waiting and rows < max_rows and size < self._max_bytes:
             caller = next(iter(waiting))
             queue = waiting.pop(caller)
             end = rows + share
             while queue and rows < end and size < self._max_bytes:
                 call = queue.popleft()
+                self._rows -= call.rows
                 if self._detours and call.key in self._detours:
                     self._detours[call.key].append(call)
                     continue
@@ -150,42 +164,47 @@ class Combiner(Generic[C]):
                 waiting[caller] = queue
         return batch
 
-    async def _carry_out(self, lane: Lane, batch: Sequence[C], wait: bool) -> None:
+    async def _carry_out(
+        self, lane: Lane, batch: Sequence[C], wait: bool
+    ) -> list[tuple[C, Any]]:
+        """Has the batch stored; the answers are the caller's to give. Detours begin here, before the next
+        batch is made up, so that nobody overtakes them."""
+        answers: list[tuple[C, Any]] = []
         while batch:
             try:
                 connection = await lane.connection()
             except StoreUnavailable as error:
-                self._answer(batch, [error] * len(batch))
-                return
+                answers += [(call, error) for call in batch]
+                break
             try:
                 results = await self._execute(connection, batch, wait)
             except CONNECTION_ERRORS as error:
                 lane.discard()
                 lost = OutcomeUnknown(f"the connection to the store broke during the call ({error})")
-                unsure = [call for call in batch if not call.repeatable]
-                self._answer(unsure, [lost] * len(unsure))
+                answers += [(call, lost) for call in batch if not call.repeatable]
                 batch = [call for call in batch if call.repeatable]
             except TRANSIENT_ERRORS:
                 continue
             except (asyncpg.PostgresError, ValueError, TypeError, OverflowError) as error:
                 # The transaction is undone (or was never sent: asyncpg could not encode a value).
                 if len(batch) == 1:
-                    self._answer(batch, [_refusal(error)])
-                    return
+                    answers.append((batch[0], CallFailed(str(error))))
+                    break
                 middle = len(batch) // 2
-                await self._carry_out(lane, batch[:middle], wait)
+                answers += await self._carry_out(lane, batch[:middle], wait)
                 batch = batch[middle:]
             else:
-                self._answer(batch, results)
-                return
+                for call, result in zip(batch, results, strict=True):
+                    if isinstance(result, Detour):
+                        self._divert(call)
+                    else:
+                        answers.append((call, result))
+                break
+        return answers
 
-    def _answer(self, batch: Sequence[C], results: Sequence[Any]) -> None:
-        pressure = self._pressure
-        for call, result in zip(batch, results, strict=True):
-            if isinstance(result, Detour):
-                self._divert(call)
-                continue
-            pressure.remove(call.size)
+    def _answer(self, answers: Sequence[tuple[C, Any]]) -> None:
+        for call, result in answers:
+            self._pressure.remove(call.size)
             try:
                 call.done(result)
             except Exception:
@@ -209,14 +228,10 @@ class Combiner(Generic[C]):
                     try:
                         if self._refresh is not None:
                             await self._refresh(batch)
-                    except StoreError as error:
-                        self._answer(batch, [error] * len(batch))
+                    except Exception as error:
+                        self._answer([(call, error) for call in batch])
                     else:
-                        await self._carry_out(lane, batch, True)
+                        self._answer(await self._carry_out(lane, batch, True))
             finally:
                 del self._detours[key]
                 await lane.close()
-
-
-def _refusal(error: Exception) -> CallFailed:
-    return CallFailed(str(error))

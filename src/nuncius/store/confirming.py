@@ -3,9 +3,8 @@
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-import asyncpg
-
 from nuncius.store.combiner import Call
+from nuncius.store.driver import Connection
 
 SQL = "select nuncius.confirm_many($1, $2, $3)"
 
@@ -30,7 +29,7 @@ class ConfirmCall(Call):
 
 
 async def confirm(
-    connection: asyncpg.Connection, calls: Sequence[ConfirmCall], _: bool
+    connection: Connection, calls: Sequence[ConfirmCall], _: bool
 ) -> Sequence[Any]:
     """Carries out a batch. Results: CONFIRMED, NO_SUBSCRIPTION or NOT_PUBLISHED."""
     codes: list[int] = await connection.fetchval(

@@ -1,12 +1,12 @@
 """Reading topics: many calls become one `fetch_many`."""
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import asyncpg
+import msgspec
 
 from nuncius.store.combiner import Call
+from nuncius.store.driver import Connection
 
 SQL = (
     "select request, first_offset, times, keys, headers, bodies"
@@ -17,8 +17,7 @@ MAX_FETCH_BYTES = 1 << 20
 GONE = -2
 
 
-@dataclass(frozen=True, slots=True)
-class Entries:
+class Entries(msgspec.Struct, frozen=True, gc=False):
     """Consecutive entries of a partition, column by column. `keys` and `headers` are None where no entry has
     any; times are microseconds since 1970, headers JSON text."""
 
@@ -50,7 +49,7 @@ class FetchCall(Call):
         self.limit = limit
 
 
-async def fetch(connection: asyncpg.Connection, calls: Sequence[FetchCall], _: bool) -> list[Any]:
+async def fetch(connection: Connection, calls: Sequence[FetchCall], _: bool) -> list[Any]:
     """Carries out a batch. Results: Entries, None when there is nothing yet, or GONE."""
     rows = await connection.fetch(
         SQL,

@@ -11,6 +11,7 @@ import logging
 
 import asyncpg
 
+from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreUnavailable
 
 log = logging.getLogger(__name__)
@@ -41,12 +42,12 @@ class Lane:
         self._name = name
         self._patience = patience
         self._settings = {"application_name": f"nuncius {name}", **(settings or {})}
-        self._connection: asyncpg.Connection | None = None
+        self._connection: Connection | None = None
         self._restored = asyncio.Event()
         self._lost_at = 0.0
         self._connector: asyncio.Task[None] | None = None
 
-    async def connection(self) -> asyncpg.Connection:
+    async def connection(self) -> Connection:
         """The live connection; waits while it is being restored."""
         connection = self._connection
         if connection is not None and not connection.is_closed():

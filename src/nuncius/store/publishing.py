@@ -1,12 +1,12 @@
 """Publishing: many calls become one `publish_many`."""
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import asyncpg
+import msgspec
 
 from nuncius.store.combiner import Call, Detour
+from nuncius.store.driver import Connection
 from nuncius.store.errors import CallFailed
 
 SQL = (
@@ -19,8 +19,8 @@ NO_TOPIC, BUSY, OTHER_LAYOUT = -2, -3, -4
 
 class PublishCall(Call):
     """Entries for one topic, stored together. Where they go is decided (and, when that turns out to be
-    outdated, decided again) by whoever knows the topic: `partitions` has an item an entry, or is one for
-    all, `layout` is the number of partitions it was decided by."""
+    outdated, decided again) by whoever knows the topic: `partitions` has an item an entry, or is one
+    for all, `layout` is the number of partitions it was decided by."""
 
     __slots__ = (
         "bodies",
@@ -38,8 +38,6 @@ class PublishCall(Call):
     topic_id: int
     partitions: int | Sequence[int]
     layout: int | None
-    chosen: int | None  # the caller's own choice of a partition
-    sticky: str | None  # what decides for entries without a key
 
     def __init__(
         self,
@@ -49,24 +47,33 @@ class PublishCall(Call):
         bodies: Sequence[bytes],
         keys: Sequence[str | None] | None,
         headers: Sequence[str | None] | None,
+        chosen: int | None,
+        sticky: str | None,
         publisher_id: int | None,
         count: int,
         size: int,
     ) -> None:
-        super().__init__(done, caller, topic_name, len(bodies), size, publisher_id is not None)
+        # Made for every message: the parent's fields are set here rather than by a second call.
+        self.done = done
+        self.caller = caller
+        self.key = topic_name
+        self.rows = len(bodies)
+        self.size = size
+        self.repeatable = publisher_id is not None
         self.topic_name = topic_name
         self.bodies = bodies
         self.keys = keys
         self.headers = headers
+        self.chosen = chosen  # the caller's own choice of a partition
+        self.sticky = sticky  # what decides for entries without a key
         self.publisher_id = publisher_id
         self.count = count
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """Where the entries of a call went: offsets from `offset` on in one partition, the first `skipped` of
-    them known from before; or, when they went to several, (partition, offset) an entry, offset -1 for those
-    known from before."""
+class Placed(msgspec.Struct, frozen=True, gc=False):
+    """Where the entries of a call went: offsets from `offset` on in one partition, the first `skipped`
+    of them known from before; or, when they went to several, (partition, offset) an entry, offset -1
+    for those known from before."""
 
     partition: int
     offset: int
@@ -75,6 +82,8 @@ class Placed:
 
 
 class _Run:
+    """What of a send goes into one partition."""
+
     __slots__ = ("base", "bodies", "headers", "keys", "numbers", "partition", "skipped")
 
     def __init__(self, partition: int) -> None:
@@ -86,7 +95,13 @@ class _Run:
         self.base = self.skipped = 0
 
 
+# Which run an entry is in, and where: one place for a call to one partition, else a place an entry.
+_Places = list[tuple[_Run, int]]
+
+
 class _Send:
+    """Calls of one topic and one publisher, with counts that go on where the last left off."""
+
     __slots__ = ("call", "length", "runs")
 
     def __init__(self, call: PublishCall) -> None:
@@ -94,56 +109,53 @@ class _Send:
         self.length = 0
         self.runs: dict[int, _Run] = {}
 
-    def add(self, call: PublishCall) -> list[tuple[_Run, int]]:
-        """Takes the call's entries in; answers which run, and where in it, each partition's part begins
-        (for one partition), or the place of each entry (for several)."""
-        if isinstance(call.partitions, int):
-            run = self.runs.get(call.partitions)
+    def add(self, call: PublishCall, keyed: bool, headed: bool) -> _Places:
+        partitions = call.partitions
+        if type(partitions) is int:
+            run = self.runs.get(partitions)
             if run is None:
-                run = self.runs[call.partitions] = _Run(call.partitions)
-            start = len(run.bodies)
-            rows = call.rows
+                run = self.runs[partitions] = _Run(partitions)
+            places = [(run, len(run.bodies))]
             run.bodies += call.bodies
-            run.keys += call.keys or (None,) * rows
-            run.headers += call.headers or (None,) * rows
-            run.numbers += range(self.length, self.length + rows)
-            self.length += rows
-            return [(run, start)]
-        places = []
-        for i, partition in enumerate(call.partitions):
-            run = self.runs.get(partition)
-            if run is None:
-                run = self.runs[partition] = _Run(partition)
-            places.append((run, len(run.bodies)))
-            run.bodies.append(call.bodies[i])
-            run.keys.append(call.keys[i] if call.keys else None)
-            run.headers.append(call.headers[i] if call.headers else None)
-            run.numbers.append(self.length + i)
+            if keyed:
+                run.keys += call.keys or (None,) * call.rows
+            if headed:
+                run.headers += call.headers or (None,) * call.rows
+            if call.layout != 1:
+                run.numbers += range(self.length, self.length + call.rows)
+        else:
+            places = []
+            for i, partition in enumerate(partitions):  # type: ignore[arg-type]
+                run = self.runs.setdefault(partition, _Run(partition))
+                places.append((run, len(run.bodies)))
+                run.bodies.append(call.bodies[i])
+                run.numbers.append(self.length + i)
+                if keyed:
+                    run.keys.append(call.keys[i] if call.keys else None)
+                if headed:
+                    run.headers.append(call.headers[i] if call.headers else None)
         self.length += call.rows
         return places
 
 
-async def publish(
-    connection: asyncpg.Connection, calls: Sequence[PublishCall], wait: bool
-) -> list[Any]:
+async def publish(connection: Connection, calls: Sequence[PublishCall], wait: bool) -> list[Any]:
     """Carries out a batch. Results: Placed, or a Detour for what has to be tried again elsewhere."""
+    keyed = any(call.keys for call in calls)
+    headed = any(call.headers for call in calls)
     sends: list[_Send] = []
-    open_sends: dict[tuple[int, int | None, int | None], _Send] = {}
-    places = []
+    unfinished: dict[tuple[int, int | None, int | None], _Send] = {}
+    places: list[_Places] = []
     for call in calls:
-        kind = (call.topic_id, call.layout, call.publisher_id)
-        send = open_sends.get(kind)
-        if send is None or (
-            call.publisher_id is not None and call.count != send.call.count + send.length
-        ):
-            send = open_sends[kind] = _Send(call)
+        publisher = call.publisher_id
+        kind = (call.topic_id, call.layout, publisher)
+        send = unfinished.get(kind)
+        if send is None or (publisher is not None and call.count != send.call.count + send.length):
+            send = unfinished[kind] = _Send(call)
             sends.append(send)
-        places.append(send.add(call))
+        places.append(send.add(call, keyed, headed))
 
     runs = [(n, run) for n, send in enumerate(sends, 1) for run in send.runs.values()]
     identified = any(send.call.publisher_id is not None for send in sends)
-    keyed = any(call.keys for call in calls)
-    headed = any(call.headers for call in calls)
     row = await connection.fetchrow(
         SQL,
         [send.call.topic_id for send in sends],
@@ -153,38 +165,41 @@ async def publish(
         [n for n, _ in runs],
         [run.partition for _, run in runs],
         [len(run.bodies) for _, run in runs],
-        _flat(runs, "numbers") if len(runs) > len(sends) else None,
-        _flat(runs, "keys") if keyed else None,
-        _flat(runs, "headers") if headed else None,
-        _flat(runs, "bodies"),
+        _flat([run.numbers or range(len(run.bodies)) for _, run in runs])
+        if len(runs) > len(sends)
+        else None,
+        _flat([run.keys for _, run in runs]) if keyed else None,
+        _flat([run.headers for _, run in runs]) if headed else None,
+        _flat([run.bodies for _, run in runs]),
         wait,
     )
+    assert row is not None
     for (_, run), base, skipped in zip(runs, row["bases"], row["skipped"], strict=True):
         run.base, run.skipped = base, skipped
-    return [_outcome(call, place) for call, place in zip(calls, places, strict=True)]
+    return [_outcome(call, spots) for call, spots in zip(calls, places, strict=True)]
 
 
-def _flat(runs: list[tuple[int, _Run]], column: str) -> list[Any]:
-    if len(runs) == 1:
-        return getattr(runs[0][1], column)  # type: ignore[no-any-return]
-    return [item for _, run in runs for item in getattr(run, column)]
+def _flat(parts: list[Any]) -> list[Any]:
+    return parts[0] if len(parts) == 1 else [item for part in parts for item in part]
 
 
-def _outcome(call: PublishCall, place: list[tuple[_Run, int]]) -> Placed | Detour | CallFailed:
-    run, start = place[0]
+def _outcome(call: PublishCall, places: _Places) -> Placed | Detour | CallFailed:
+    run, start = places[0]
+    if run.base >= 0 and run.skipped == 0 and type(call.partitions) is int:
+        return Placed(run.partition, run.base + start, 0)
     if run.base == BUSY:
         return Detour.BUSY
     if run.base == OTHER_LAYOUT and call.layout is None:
         return CallFailed(f"topic {call.key!r} has no partition {call.partitions}")
     if run.base in (NO_TOPIC, OTHER_LAYOUT):
         return Detour.STALE
-    if isinstance(call.partitions, int):
+    if type(call.partitions) is int:
         if run.base < 0:
             return Placed(run.partition, -1, call.rows)
         skipped = min(max(run.skipped - start, 0), call.rows)
         return Placed(run.partition, run.base + max(start - run.skipped, 0), skipped)
     spots = [
         (run.partition, run.base + at - run.skipped if 0 <= run.base and run.skipped <= at else -1)
-        for run, at in place
+        for run, at in places
     ]
     return Placed(0, -1, sum(offset < 0 for _, offset in spots), spots)

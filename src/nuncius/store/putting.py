@@ -1,12 +1,13 @@
 """Putting into queues: many calls become one `put_many`."""
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
+import msgspec
 
 from nuncius.store.combiner import Call, Detour
+from nuncius.store.driver import Connection
 
 SQL = (
     "select codes, skipped, ids from nuncius.put_many"
@@ -16,8 +17,7 @@ SQL = (
 SENT_BEFORE, NO_QUEUE, BUSY = -1, -2, -3
 
 
-@dataclass(frozen=True, slots=True)
-class Letter:
+class Letter(msgspec.Struct, frozen=True, gc=False):
     """A message as it is put: everything but its queue."""
 
     body: bytes
@@ -50,16 +50,14 @@ class PutCall(Call):
         self.count = count
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True, gc=False):
     """The ids of the new messages; `skipped` before them were known from before."""
 
     ids: Sequence[int]
     skipped: int
 
 
-@dataclass(frozen=True, slots=True)
-class MissingQueues:
+class MissingQueues(msgspec.Struct, frozen=True, gc=False):
     """These queues do not exist, so nothing was put."""
 
     queue_ids: tuple[int, ...]
@@ -73,7 +71,7 @@ class _Run:
         self.letters: list[Letter] = []
 
 
-async def put(connection: asyncpg.Connection, calls: Sequence[PutCall], wait: bool) -> list[Any]:
+async def put(connection: Connection, calls: Sequence[PutCall], wait: bool) -> list[Any]:
     """Carries out a batch. Results: Stored, MissingQueues, or a Detour."""
     runs: list[_Run] = []
     open_runs: dict[tuple[int, int | None], int] = {}
@@ -124,7 +122,7 @@ async def put(connection: asyncpg.Connection, calls: Sequence[PutCall], wait: bo
 
 
 async def put_into_all(
-    connection: asyncpg.Connection,
+    connection: Connection,
     queue_ids: Sequence[int],
     letter: Letter,
     publisher_id: int | None,
@@ -149,7 +147,7 @@ async def put_into_all(
 
 
 async def _put_many(
-    connection: asyncpg.Connection,
+    connection: Connection,
     queue_ids: Sequence[int],
     publishers: Sequence[int | None],
     counts: Sequence[int],
@@ -160,7 +158,7 @@ async def _put_many(
     wait: bool,
 ) -> asyncpg.Record:
     identified = any(publisher is not None for publisher in publishers)
-    return await connection.fetchrow(
+    row = await connection.fetchrow(
         SQL,
         queue_ids,
         publishers if identified else None,
@@ -175,3 +173,5 @@ async def _put_many(
         atomic,
         wait,
     )
+    assert row is not None
+    return row

@@ -8,15 +8,11 @@ from typing import Any
 import asyncpg
 
 from nuncius.store import migrations
-from nuncius.store.combiner import Call, Combiner
-from nuncius.store.confirming import ConfirmCall, confirm
+from nuncius.store.combiner import C, Combiner, Execute
+from nuncius.store.driver import Connection, Pool
 from nuncius.store.errors import OutcomeUnknown, StoreUnavailable
-from nuncius.store.fetching import FetchCall, fetch
 from nuncius.store.lane import CONNECTION_ERRORS, Lane
 from nuncius.store.pressure import Pressure
-from nuncius.store.publishing import PublishCall, publish
-from nuncius.store.putting import PutCall, put
-from nuncius.store.taking import TakeCall, Taker
 
 # A node's batches hold a lock for milliseconds; who holds it longer is somebody's transaction.
 BATCH_LOCK_TIMEOUT = "20ms"
@@ -28,12 +24,10 @@ class Store:
         self.dsn = dsn
         self.patience = patience
         self.pressure = Pressure(max_accepted_bytes)
-        self._pool: asyncpg.Pool | None = None
+        self._pool: Pool | None = None
         self._combiners: list[Combiner[Any]] = []
 
-    async def open(
-        self, refresh_topics: Callable[[Sequence[PublishCall]], Awaitable[None]]
-    ) -> None:
+    async def open(self) -> None:
         """Connects and brings the schema up to date."""
         await self._check()
         self._pool = await asyncpg.create_pool(
@@ -42,13 +36,6 @@ class Store:
             max_size=POOL_SIZE,
             server_settings={"application_name": "nuncius pool"},
         )
-        self.publishing: Combiner[PublishCall] = self._combiner(
-            "publish", publish, refresh=refresh_topics
-        )
-        self.putting: Combiner[PutCall] = self._combiner("put", put)
-        self.taking: Combiner[TakeCall] = self._combiner("take", Taker().take)
-        self.fetching: Combiner[FetchCall] = self._combiner("fetch", fetch)
-        self.confirming: Combiner[ConfirmCall] = self._combiner("confirm", confirm)
 
     async def _check(self) -> None:
         try:
@@ -60,9 +47,18 @@ class Store:
         finally:
             await connection.close()
 
-    def _combiner(self, name: str, execute: Any, **options: Any) -> Combiner[Any]:
-        combiner: Combiner[Call] = Combiner(
-            execute, lambda wait: self.lane(name, wait=wait), self.pressure, **options
+    def combiner(
+        self,
+        name: str,
+        execute: Execute[C],
+        refresh: Callable[[Sequence[C]], Awaitable[None]] | None = None,
+    ) -> Combiner[C]:
+        """A combiner with a lane of its own."""
+        combiner: Combiner[C] = Combiner(
+            execute,
+            lambda wait: self.lane(name, wait=wait),
+            self.pressure,
+            refresh=refresh,
         )
         self._combiners.append(combiner)
         return combiner
@@ -81,7 +77,7 @@ class Store:
         return await self.run(lambda connection: connection.fetch(sql, *arguments), repeatable=False)
 
     async def run(
-        self, work: Callable[[asyncpg.Connection], Awaitable[Any]], *, repeatable: bool
+        self, work: Callable[[Connection], Awaitable[Any]], *, repeatable: bool
     ) -> Any:
         """Does some work on a pooled connection."""
         assert self._pool is not None

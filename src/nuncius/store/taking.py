@@ -7,12 +7,12 @@ can appear before it any more.
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import asyncpg
+import msgspec
 
 from nuncius.store.combiner import Call, Detour
+from nuncius.store.driver import Connection
 
 SQL = (
     "select request, message_id, queue_id, sender_id, receiver_id, context, priority,"
@@ -25,8 +25,7 @@ BY_PRIORITY, BY_TIME = 1, 2
 REMEMBERED = 50_000  # pairs of queue and receiver
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True, gc=False):
     """A message of a queue. `time` is its arrival in microseconds since 1970."""
 
     message_id: int
@@ -62,10 +61,10 @@ class TakeCall(Call):
 class Taker:
     def __init__(self) -> None:
         self._after: dict[tuple[int, int], list[int]] = {}
-        self._connection: asyncpg.Connection | None = None
+        self._connection: Connection | None = None
 
     async def take(
-        self, connection: asyncpg.Connection, calls: Sequence[TakeCall], wait: bool
+        self, connection: Connection, calls: Sequence[TakeCall], wait: bool
     ) -> list[Any]:
         """Carries out a batch. Results: lists of Message, shorter than the limit when there are no more, or
         a Detour. Calls that ask the same thing are asked once, and share what comes back in their order."""
