@@ -133,8 +133,11 @@ class Combiner(Generic[C]):
             while self._waiting:
                 batch = self._next_batch(min(most, self._max_rows))
                 most = self._max_rows
+                if not answers:
+                    answers = await self._carry_out(self._lane, batch, False)
+                    continue
                 under_way = asyncio.ensure_future(self._carry_out(self._lane, batch, False))
-                await asyncio.sleep(0)  # lets it send the batch
+                await asyncio.sleep(0)  # lets it send the batch before the last one is answered
                 self._answer(answers)
                 answers = await under_way
         finally:

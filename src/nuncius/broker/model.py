@@ -1,0 +1,37 @@
+"""What the broker's callers handle: the data of the domain, from wherever it is made."""
+
+from nuncius.broker.clients import FULL, READ_ONLY, Client
+from nuncius.broker.queues import Queue, QueueInfo
+from nuncius.broker.subscriptions import Reader, Subscription, SubscriptionInfo
+from nuncius.broker.topics import PartitionInfo, Publisher, Retention, Topic, TopicInfo
+from nuncius.broker.waiting import Waiter
+from nuncius.store.fetching import Entries
+from nuncius.store.pressure import Pressure
+from nuncius.store.publishing import Placed
+from nuncius.store.putting import Letter, Stored
+from nuncius.store.taking import BY_PRIORITY, BY_TIME, Message
+
+__all__ = [
+    "BY_PRIORITY",
+    "BY_TIME",
+    "FULL",
+    "READ_ONLY",
+    "Client",
+    "Entries",
+    "Letter",
+    "Message",
+    "PartitionInfo",
+    "Placed",
+    "Pressure",
+    "Publisher",
+    "Queue",
+    "QueueInfo",
+    "Reader",
+    "Retention",
+    "Stored",
+    "Subscription",
+    "SubscriptionInfo",
+    "Topic",
+    "TopicInfo",
+    "Waiter",
+]

@@ -1,0 +1,38 @@
+"""The Python client: `Client` for ordinary programs, `AsyncClient` for asyncio. Both have the same verbs."""
+
+from nuncius.client.aio import AsyncClient
+from nuncius.client.errors import (
+    AlreadyExists,
+    CannotConnect,
+    Closed,
+    ConnectionLost,
+    InvalidInput,
+    NotAllowed,
+    NotFound,
+    NunciusError,
+    OutcomeUnknown,
+    Refused,
+    Timeout,
+)
+from nuncius.client.model import Entry, Message, PutReceipt, Receipt
+from nuncius.client.subscription import AsyncSubscription
+
+__all__ = [
+    "AlreadyExists",
+    "AsyncClient",
+    "AsyncSubscription",
+    "CannotConnect",
+    "Closed",
+    "ConnectionLost",
+    "Entry",
+    "InvalidInput",
+    "Message",
+    "NotAllowed",
+    "NotFound",
+    "NunciusError",
+    "OutcomeUnknown",
+    "PutReceipt",
+    "Receipt",
+    "Refused",
+    "Timeout",
+]

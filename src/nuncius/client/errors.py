@@ -1,0 +1,65 @@
+"""What a call of the client may raise. Everything is a NunciusError."""
+
+from nuncius.doors.telesto.packets import ErrorCode
+
+
+class NunciusError(Exception):
+    """Base of everything the client raises."""
+
+
+class InvalidInput(NunciusError):
+    """A name, a number or a size is not allowed."""
+
+
+class NotFound(NunciusError):
+    """There is no such queue, topic, subscription or client."""
+
+
+class AlreadyExists(NunciusError):
+    """The name is taken."""
+
+
+class NotAllowed(NunciusError):
+    """The client is read-only."""
+
+
+class Refused(NunciusError):
+    """The broker could not do it; nothing was stored."""
+
+
+class OutcomeUnknown(NunciusError):
+    """It may or may not have been done."""
+
+
+class Timeout(OutcomeUnknown):
+    """No answer in time."""
+
+
+class ConnectionLost(OutcomeUnknown):
+    """The connection broke during a call that must not be repeated."""
+
+
+class CannotConnect(NunciusError):
+    """No node could be reached."""
+
+
+class Closed(NunciusError):
+    """The client is closed."""
+
+
+_BY_CODE: dict[int, type[NunciusError]] = {
+    ErrorCode.INTERNAL: OutcomeUnknown,
+    ErrorCode.PROTOCOL: InvalidInput,
+    ErrorCode.INVALID: InvalidInput,
+    ErrorCode.NOT_FOUND: NotFound,
+    ErrorCode.EXISTS: AlreadyExists,
+    ErrorCode.NOT_ALLOWED: NotAllowed,
+    ErrorCode.UNAVAILABLE: Refused,
+    ErrorCode.UNKNOWN: OutcomeUnknown,
+    ErrorCode.FAILED: Refused,
+    ErrorCode.CLOSING: ConnectionLost,
+}
+
+
+def from_packet(code: int, text: str) -> NunciusError:
+    return _BY_CODE.get(code, OutcomeUnknown)(text)

@@ -1,0 +1,121 @@
+"""What the client hands to its user."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import msgspec
+
+_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
+
+Body = bytes | str
+
+
+def headers_text(headers: Mapping[str, str] | None) -> str | None:
+    return msgspec.json.encode(dict(headers)).decode() if headers else None
+
+
+class _Content(msgspec.Struct, frozen=True, gc=False):
+    """What entries and messages have in common."""
+
+    body: bytes
+    time_us: int
+    headers_json: str | None
+
+    @property
+    def text(self) -> str:
+        """The body as UTF-8 text."""
+        return self.body.decode()
+
+    @property
+    def time(self) -> datetime:
+        """When it arrived."""
+        return datetime.fromtimestamp(self.time_us / 1_000_000, UTC)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return _decode_headers(self.headers_json) if self.headers_json else {}
+
+
+class Entry(_Content, frozen=True, gc=False):
+    """An entry of a topic."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: str | None
+
+
+class Message(_Content, frozen=True, gc=False):
+    """A message of a queue. Ids are 0 for nobody and none."""
+
+    queue: str
+    message_id: int
+    sender_id: int
+    receiver_id: int
+    context: int
+    priority: int
+
+
+class Receipt(msgspec.Struct, frozen=True, gc=False):
+    """Where an entry is stored. It has no offset if it was there from an earlier attempt."""
+
+    partition: int
+    offset: int | None
+
+    @property
+    def duplicate(self) -> bool:
+        return self.offset is None
+
+
+class PutReceipt(msgspec.Struct, frozen=True, gc=False):
+    """Under which ids a message is stored, one a queue; none if it was there from an earlier attempt."""
+
+    message_ids: tuple[int, ...]
+
+    @property
+    def duplicate(self) -> bool:
+        return not self.message_ids
+
+
+class PartitionState(msgspec.Struct, frozen=True):
+    partition: int
+    first_offset: int
+    next_offset: int
+
+    @property
+    def entries(self) -> int:
+        return self.next_offset - self.first_offset
+
+
+class TopicState(msgspec.Struct, frozen=True):
+    name: str
+    retention: str
+    retention_seconds: int | None
+    retention_bytes: int | None
+    created: datetime
+    partitions: tuple[PartitionState, ...]
+    subscriptions: int
+
+    @property
+    def entries(self) -> int:
+        return sum(p.entries for p in self.partitions)
+
+
+class QueueState(msgspec.Struct, frozen=True):
+    queue_id: int
+    name: str
+    depth: int
+    oldest: datetime | None
+
+
+class SubscriptionState(msgspec.Struct, frozen=True):
+    topic: str
+    subscriber: str
+    holds_retention: bool
+    created: datetime
+    lag: int
+    confirmed: datetime | None
+
+
+def from_micros(time: int) -> datetime:
+    return datetime.fromtimestamp(time / 1_000_000, UTC)

@@ -1,0 +1,189 @@
+"""Reading a subscription: entries in order, each once, over every reconnect."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from nuncius.client import errors
+from nuncius.client.model import Entry
+from nuncius.doors.telesto import packets
+
+if TYPE_CHECKING:
+    from nuncius.client.aio import AsyncClient
+
+PREFETCH = 10_000
+BUFFERED_BYTES = 32 << 20
+
+
+class AsyncSubscription:
+    """A durable place in a topic. Iterate over it to get entries as they come.
+
+    Asking for the next entry says that the one before is dealt with; it is then confirmed, in the
+    background and for many at once. With `auto_confirm=False` nothing is confirmed but by `confirm`.
+    After a crash, reading goes on after the last confirmed entry.
+    """
+
+    def __init__(
+        self, client: "AsyncClient", topic: str, subscriber: str, *, prefetch: int, auto_confirm: bool
+    ) -> None:
+        self.topic = topic
+        self.subscriber = subscriber
+        self._client = client
+        self._prefetch = prefetch
+        self._auto_confirm = auto_confirm
+        self._stream = 0  # request id of the Attach that is in force
+        self._batches: deque[list[Entry]] = deque()
+        self._arrived = asyncio.Event()
+        self._buffered = 0
+        self._consumed = 0  # entries since the last Credit
+        self._next: dict[int, int] = {}  # by partition: the offset that must come next
+        self._dealt_with: dict[int, int] = {}  # by partition: to be confirmed
+        self._confirming: asyncio.Task[None] | None = None
+        self._failure: Exception | None = None
+        self._closed = False
+
+    async def __aenter__(self) -> "AsyncSubscription":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[Entry]:
+        return self._entries()
+
+    async def _entries(self) -> AsyncIterator[Entry]:
+        async for batch in self.batches():
+            for entry in batch:
+                yield entry
+                if self._auto_confirm:
+                    self._dealt_with[entry.partition] = entry.offset + 1
+            if self._auto_confirm:
+                self._confirm_soon()
+
+    async def batches(self) -> AsyncIterator[list[Entry]]:
+        """Entries as they arrive, several at a time. A batch is of one partition."""
+        if not self._stream:
+            await self._attach()
+        while True:
+            batch = await self.next_batch()
+            yield batch
+            if self._auto_confirm:
+                self._dealt_with[batch[-1].partition] = batch[-1].offset + 1
+                self._confirm_soon()
+
+    async def next_batch(self, timeout: float | None = None) -> list[Entry]:
+        """The entries that come next, at least one; raises Timeout if none come in time."""
+        if not self._stream:
+            await self._attach()
+        while not self._batches:
+            if self._failure is not None:
+                raise self._failure
+            self._arrived.clear()
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._arrived.wait()
+            except TimeoutError:
+                raise errors.Timeout("nothing was published in time") from None
+        batch = self._batches.popleft()
+        self._take(batch)
+        return batch
+
+    async def confirm(self, entry: Entry) -> None:
+        """This entry and all before it in its partition are dealt with; returns when that is stored."""
+        await self._client.confirm(
+            self.topic, self.subscriber, entry.partition, entry.offset + 1
+        )
+
+    async def close(self) -> None:
+        """Confirms what is dealt with, and stops reading. The subscription stays."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._stream:
+            self._client.detach(self._stream)
+        if self._confirming is not None:
+            await self._confirming
+        await self._confirm_all()
+
+    # From the client
+
+    async def _attach(self) -> None:
+        await self._client.attach(self, self._prefetch)
+
+    def attached(self, stream: int) -> None:
+        self._stream = stream
+        self._consumed = 0
+
+    @property
+    def prefetch(self) -> int:
+        return self._prefetch
+
+    def received(self, packet: packets.Entries) -> None:
+        expected = self._next.get(packet.partition, 0)
+        known = max(0, expected - packet.first)  # delivered again after a reconnect
+        self._next[packet.partition] = packet.first + max(known, len(packet.bodies))
+        keys = packet.keys or (None,) * len(packet.bodies)
+        headers = packet.headers or (None,) * len(packet.bodies)
+        topic, partition, first = self.topic, packet.partition, packet.first
+        batch = [
+            Entry(body, time, header, topic, partition, first + i, key)
+            for i, (body, time, header, key) in enumerate(
+                zip(packet.bodies, packet.times, headers, keys, strict=True)
+            )
+        ]
+        if known:
+            self._credit(min(known, len(batch)))
+            batch = batch[known:]
+        if batch:
+            self._batches.append(batch)
+            self._buffered += sum(map(len, packet.bodies))
+            if self._buffered > BUFFERED_BYTES:
+                self._client.pause(self)
+            self._arrived.set()
+
+    def failed(self, error: Exception) -> None:
+        self._failure = error
+        self._arrived.set()
+
+    def _take(self, batch: list[Entry]) -> None:
+        if self._buffered > BUFFERED_BYTES:
+            self._client.resume(self)
+        self._buffered -= sum(len(entry.body) for entry in batch)
+        self._credit(len(batch))
+
+    def _credit(self, entries: int) -> None:
+        self._consumed += entries
+        if self._consumed >= self._prefetch // 4:
+            self._client.credit(self._stream, self._consumed)
+            self._consumed = 0
+
+    # Confirming
+
+    def _confirm_soon(self) -> None:
+        if self._confirming is None or self._confirming.done():
+            self._confirming = asyncio.get_running_loop().create_task(self._confirm_all())
+
+    async def _confirm_all(self) -> None:
+        while self._dealt_with:
+            dealt_with, self._dealt_with = self._dealt_with, {}
+            try:
+                for partition, position in dealt_with.items():
+                    await self._client.confirm(self.topic, self.subscriber, partition, position)
+            except errors.NunciusError as error:
+                self.failed(error)
+                return
+
+
+def push_for(subscriptions: dict[int, AsyncSubscription], packet: Any) -> bool:
+    """Gives deliveries to their subscription; False if the packet is none."""
+    subscription = subscriptions.get(packet.request)
+    if subscription is None:
+        return False
+    if type(packet) is packets.Entries:
+        subscription.received(packet)
+        return True
+    if type(packet) is packets.Error and packet.code != packets.ErrorCode.CLOSING:
+        del subscriptions[packet.request]
+        subscription.failed(errors.from_packet(packet.code, packet.text))
+    return False

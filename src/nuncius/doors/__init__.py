@@ -1,0 +1,1 @@
+"""Doors: a protocol each, from bytes to broker calls and back."""

@@ -1,0 +1,113 @@
+"""Deliveries to subscriptions over the native protocol: a small task an attached subscription, no task per
+entry."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from nuncius.broker import Broker
+from nuncius.broker.errors import InvalidInput
+from nuncius.broker.model import Reader, Subscription
+from nuncius.doors.telesto import native, packets
+from nuncius.doors.telesto.convert import wire_entries
+from nuncius.doors.telesto.errors import error_packet
+from nuncius.doors.telesto.packets import Packet
+from nuncius.doors.wire import Wire
+
+BATCH = 2000  # entries a packet, at most
+
+
+class _Delivery:
+    """One attached subscription."""
+
+    def __init__(self, request: int, credit: int) -> None:
+        self.request = request
+        self.credit = credit
+        self.credited = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+
+class Deliveries:
+    def __init__(self, broker: Broker, wire: Wire) -> None:
+        self._broker = broker
+        self._wire = wire
+        self._deliveries: dict[int, _Delivery] = {}
+        self._subscriptions: dict[tuple[str, str], Subscription] = {}
+
+    async def attach(self, packet: packets.Attach) -> Packet:
+        if packet.request in self._deliveries or packet.credit < 1:
+            raise InvalidInput("attach with a new request id and a credit of at least 1")
+        subscription = await self._find(packet.topic, packet.subscriber)
+        reader = await self._broker.subscriptions.reader(subscription)
+        delivery = _Delivery(packet.request, packet.credit)
+        delivery.task = asyncio.get_running_loop().create_task(self._deliver(delivery, reader))
+        self._deliveries[packet.request] = delivery
+        return packets.Done(packet.request)
+
+    async def detach(self, packet: packets.Detach) -> Packet:
+        delivery = self._deliveries.pop(packet.attached, None)
+        if delivery is not None and delivery.task is not None:
+            delivery.task.cancel()
+        return packets.Done(packet.request)
+
+    def credit(self, request: int, entries: int) -> None:
+        delivery = self._deliveries.get(request)
+        if delivery is not None and entries > 0:
+            delivery.credit += entries
+            delivery.credited.set()
+
+    def confirm(self, packet: packets.Confirm, cost: int) -> None:
+        subscription = self._subscriptions.get((packet.topic, packet.subscriber))
+        answer = partial(self._confirmed, packet.request, cost)
+        if subscription is None or packet.partition > len(subscription.topic.partition_ids):
+            asyncio.get_running_loop().create_task(self._confirm_later(packet, answer))
+        else:
+            self._confirm(subscription, packet, answer)
+
+    async def _confirm_later(self, packet: packets.Confirm, answer: Any) -> None:
+        self._subscriptions.pop((packet.topic, packet.subscriber), None)
+        try:
+            self._confirm(await self._find(packet.topic, packet.subscriber), packet, answer)
+        except Exception as error:
+            answer(error)
+
+    def _confirm(
+        self, subscription: Subscription, packet: packets.Confirm, answer: Any
+    ) -> None:
+        self._broker.subscriptions.confirm_soon(
+            subscription, packet.partition, packet.position, answer, caller=self._wire
+        )
+
+    def _confirmed(self, request: int, cost: int, result: Exception | None) -> None:
+        answer = packets.Done(request) if result is None else error_packet(request, result)
+        self._wire.send(native.encode(answer))
+        self._wire.answered(cost)
+
+    async def _find(self, topic: str, subscriber: str) -> Subscription:
+        known = self._subscriptions.get((topic, subscriber))
+        if known is None:
+            known = await self._broker.subscriptions.find(topic, subscriber)
+            self._subscriptions[topic, subscriber] = known
+        return known
+
+    def close(self) -> None:
+        for delivery in self._deliveries.values():
+            if delivery.task is not None:
+                delivery.task.cancel()
+        self._deliveries.clear()
+
+    async def _deliver(self, delivery: _Delivery, reader: Reader) -> None:
+        try:
+            while True:
+                while delivery.credit <= 0:
+                    delivery.credited.clear()
+                    await delivery.credited.wait()
+                await self._wire.writable()
+                partition, entries = await reader.next(min(BATCH, delivery.credit), self._wire)
+                delivery.credit -= len(entries.bodies)
+                self._wire.send(
+                    native.encode(wire_entries(delivery.request, partition, entries))
+                )
+        except Exception as error:
+            self._deliveries.pop(delivery.request, None)
+            self._wire.send(native.encode(error_packet(delivery.request, error)))

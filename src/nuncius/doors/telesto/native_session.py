@@ -1,0 +1,310 @@
+"""A connection that speaks the native protocol: packets become broker calls, results become packets."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from nuncius import __version__
+from nuncius.broker import Broker
+from nuncius.broker.errors import InvalidInput, NotAllowed
+from nuncius.broker.model import FULL, Client, Letter, Message, Publisher, Queue, Stored, Waiter
+from nuncius.doors.telesto import native, packets
+from nuncius.doors.telesto.convert import seconds, wire_message
+from nuncius.doors.telesto.delivery import Deliveries
+from nuncius.doors.telesto.errors import error_packet
+from nuncius.doors.telesto.packets import ErrorCode, Packet
+from nuncius.doors.telesto.queue_requests import QUEUE_REQUESTS
+from nuncius.doors.telesto.topic_requests import TOPIC_REQUESTS
+from nuncius.doors.wire import Wire
+
+ANONYMOUS = Client(0, "", FULL)
+OTHER_REQUESTS = {**TOPIC_REQUESTS, **QUEUE_REQUESTS}
+REQUEST_COST = 300  # bytes of memory an open request takes, besides its frame
+
+
+class NativeSession:
+    def __init__(self, broker: Broker, wire: Wire) -> None:
+        self.broker = broker
+        self.wire = wire
+        self.client = ANONYMOUS
+        self.publisher: Publisher | None = None
+        self._welcomed = False
+        self._closing = False
+        self._decoder = native.requests()
+        self._waiters: dict[int, Waiter] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._deliveries = Deliveries(broker, wire)
+        self._handlers: dict[type[Packet], Callable[[Any, int], None]] = {
+            packets.Publish: self._publish,
+            packets.Put: self._put,
+            packets.Take: self._take,
+            packets.Confirm: self._deliveries.confirm,
+        }
+
+    # From the wire
+
+    def received(self, data: bytes) -> None:
+        cost = REQUEST_COST + len(data)  # of all packets in it; shared out to the first
+        try:
+            for packet in self._decoder.receive(data):
+                self.wire.accept(cost)
+                self._dispatch(packet, cost)
+                cost = REQUEST_COST
+        except native.ProtocolError as error:
+            self._send(packets.Error(0, ErrorCode.PROTOCOL, str(error)))
+            self.wire.close()
+
+    def lost(self) -> None:
+        for waiter in self._waiters.values():
+            self.broker.queues.leave(waiter)
+        for task in self._tasks.values():
+            task.cancel()
+        self._deliveries.close()
+
+    async def finish(self) -> None:
+        """No more requests; those that wait are sent away, those under way are answered."""
+        self._closing = True
+        self._deliveries.close()
+        for request, waiter in list(self._waiters.items()):
+            self.broker.queues.leave(waiter)
+            waiter.done(None)
+            self._waiters.pop(request, None)
+        await self.wire.all_answered()
+        self.wire.close()
+
+    def _dispatch(self, packet: Any, cost: int) -> None:
+        kind = type(packet)
+        handler = self._handlers.get(kind)
+        if self._closing:
+            self._refuse(packet.request, cost, ErrorCode.CLOSING, "the node is shutting down")
+        elif kind is native.Unreadable:
+            self._refuse(packet.request, cost, ErrorCode.PROTOCOL, packet.reason)
+        elif not self._welcomed and kind is not packets.Hello:
+            self._refuse(packet.request, cost, ErrorCode.PROTOCOL, "say Hello first")
+        elif handler is not None:
+            try:
+                handler(packet, cost)
+            except Exception as error:
+                self._fail(packet.request, cost, error)
+        elif kind is packets.Credit:
+            self._deliveries.credit(packet.request, packet.entries)
+            self.wire.answered(cost)
+        elif kind is packets.Withdraw:
+            self._withdraw(packet.waiting)
+            self.wire.answered(cost)
+        else:
+            self._start(packet, cost)
+
+    # Answers
+
+    def _send(self, packet: Packet) -> None:
+        self.wire.send(native.encode(packet))
+
+    def _reply(self, cost: int, packet: Packet) -> None:
+        self.wire.send(native.encode(packet))
+        self.wire.answered(cost)
+
+    def _refuse(self, request: int, cost: int, code: int, text: str) -> None:
+        self._reply(cost, packets.Error(request, code, text))
+
+    def _fail(self, request: int, cost: int, error: Exception) -> None:
+        self._reply(cost, error_packet(request, error))
+
+    # Messages: callbacks, no tasks
+
+    def _publish(self, packet: packets.Publish, cost: int) -> None:
+        self.may_write()
+        self.broker.topics.publish_soon(
+            packet.topic,
+            packet.bodies,
+            partial(self._published, packet.request, cost),
+            keys=packet.keys,
+            headers=packet.headers,
+            partition=packet.partition or None,
+            publisher=self._counting(packet.count),
+            count=packet.count,
+            caller=self,
+        )
+
+    def _published(self, request: int, cost: int, placed: Any) -> None:
+        if isinstance(placed, Exception):
+            self._fail(request, cost, placed)
+        else:
+            self._reply(
+                cost,
+                packets.Published(
+                    request, placed.partition, placed.offset, placed.skipped, placed.scattered
+                ),
+            )
+
+    def _put(self, packet: packets.Put, cost: int) -> None:
+        self.may_write()
+        letters = self._letters(packet)
+        publisher = self._counting(packet.count)
+        if len(packet.queues) == 1:
+            self.broker.queues.names.when_known(
+                packet.queues[0],
+                partial(self._put_into, letters, publisher, packet.count, packet.request, cost),
+            )
+        elif len(letters) != 1:
+            raise InvalidInput("put several messages into one queue, or one message into several")
+        else:
+            self._begin(packet.request, cost, self._put_into_all(packet, letters[0], publisher))
+
+    def _letters(self, packet: packets.Put) -> list[Letter]:
+        nobody = [0] * len(packet.bodies)
+        columns = (
+            packet.priorities,
+            nobody if packet.receivers is None else packet.receivers,
+            nobody if packet.contexts is None else packet.contexts,
+            [None] * len(packet.bodies) if packet.headers is None else packet.headers,
+        )
+        if any(len(column) != len(packet.bodies) for column in columns):
+            raise InvalidInput("the columns of a Put are equally long")
+        sender = self.client.client_id
+        return [
+            Letter(body, priority, sender, receiver, context, headers)
+            for body, priority, receiver, context, headers in zip(
+                packet.bodies, *columns, strict=True
+            )
+        ]
+
+    def _put_into(
+        self,
+        letters: list[Letter],
+        publisher: Publisher | None,
+        count: int,
+        request: int,
+        cost: int,
+        queue: Queue | Exception,
+    ) -> None:
+        if isinstance(queue, Exception):
+            self._fail(request, cost, queue)
+            return
+        try:
+            self.broker.queues.put_soon(
+                queue.queue_id,
+                letters,
+                partial(self._stored, request, cost),
+                publisher=publisher,
+                count=count,
+                caller=self,
+            )
+        except Exception as error:
+            self._fail(request, cost, error)
+
+    async def _put_into_all(
+        self, packet: packets.Put, letter: Letter, publisher: Publisher | None
+    ) -> Packet:
+        ids = [(await self.broker.queues.names.find(name)).queue_id for name in packet.queues]
+        stored = await self.broker.queues.put_into_all(
+            ids, letter, publisher=publisher, count=packet.count
+        )
+        return packets.PutDone(packet.request, list(stored.ids), stored.skipped)
+
+    def _stored(self, request: int, cost: int, stored: Stored | Exception) -> None:
+        if isinstance(stored, Exception):
+            self.broker.queues.names.forget_all()  # it may have been a queue that is gone
+            self._fail(request, cost, stored)
+        else:
+            self._reply(cost, packets.PutDone(request, list(stored.ids), stored.skipped))
+
+    def _take(self, packet: packets.Take, cost: int) -> None:
+        self.broker.queues.names.when_known(
+            packet.queue, partial(self._take_from, packet, cost)
+        )
+
+    def _take_from(self, packet: packets.Take, cost: int, queue: Queue | Exception) -> None:
+        if isinstance(queue, Exception):
+            self._fail(packet.request, cost, queue)
+            return
+        try:
+            waiter = self.broker.queues.take_soon(
+                queue.queue_id,
+                self.client.client_id,
+                partial(self._taken, packet.request, cost),
+                sender=packet.sender,
+                context=packet.context,
+                mode=packet.mode,
+                limit=packet.limit,
+                wait=seconds(packet.wait_ms),
+                caller=self,
+            )
+        except Exception as error:
+            self._fail(packet.request, cost, error)
+        else:
+            self._waiters[packet.request] = waiter
+
+    def _taken(self, request: int, cost: int, taken: list[Message] | Exception | None) -> None:
+        self._waiters.pop(request, None)
+        if taken is None:
+            self._refuse(request, cost, ErrorCode.CLOSING, "the node is shutting down")
+        elif isinstance(taken, Exception):
+            self._fail(request, cost, taken)
+        else:
+            self._reply(cost, packets.Messages(request, [wire_message(m) for m in taken]))
+
+    def _withdraw(self, request: int) -> None:
+        waiter = self._waiters.pop(request, None)
+        if waiter is not None:
+            self.broker.queues.leave(waiter)
+            waiter.done([])
+        task = self._tasks.get(request)
+        if task is not None:
+            task.cancel()
+
+    def may_write(self) -> None:
+        if self.client.mode != FULL:
+            raise NotAllowed(f"client {self.client.name!r} may only read")
+
+    def _counting(self, count: int) -> Publisher | None:
+        if not count:
+            return None
+        if self.publisher is None:
+            raise InvalidInput("a count needs a publisher; name one in Hello")
+        return self.publisher
+
+    # Everything else: a task a request
+
+    def _start(self, packet: Any, cost: int) -> None:
+        if type(packet) is packets.Hello:
+            work = self._hello(packet)
+        elif type(packet) is packets.Attach:
+            work = self._deliveries.attach(packet)
+        elif type(packet) is packets.Detach:
+            work = self._deliveries.detach(packet)
+        else:
+            work = OTHER_REQUESTS[type(packet)](self, packet)
+        self._begin(packet.request, cost, work)
+
+    def _begin(self, request: int, cost: int, work: Coroutine[Any, Any, Packet]) -> None:
+        task = asyncio.get_running_loop().create_task(self._work(request, cost, work))
+        self._tasks[request] = task
+
+    async def _work(self, request: int, cost: int, work: Coroutine[Any, Any, Packet]) -> None:
+        try:
+            self._send(await work)
+        except asyncio.CancelledError:
+            self._send(packets.Error(request, ErrorCode.CLOSING, "withdrawn"))
+        except Exception as error:
+            self._send(error_packet(request, error))
+        finally:
+            self._tasks.pop(request, None)
+            self.wire.answered(cost)
+
+    async def _hello(self, packet: packets.Hello) -> Packet:
+        if self._welcomed:
+            raise InvalidInput("we have met")
+        if packet.client:
+            self.client = await self.broker.clients.find_or_register(packet.client, packet.mode)
+        if packet.publisher:
+            self.publisher = await self.broker.publishers.find(
+                packet.publisher, lasting=packet.lasting
+            )
+        self._welcomed = True
+        limits = self.broker.limits
+        return packets.Welcome(
+            packet.request, self.client.client_id, limits.max_body, limits.max_batch, __version__
+        )
+

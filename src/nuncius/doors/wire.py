@@ -1,0 +1,136 @@
+"""Socket glue for TCP doors: one write per turn of the loop, and no reading from who cannot be served.
+
+A session is what a protocol makes of the bytes. The wire calls it with what arrives and carries away what it
+sends. It stops reading the socket while the client does not read its answers, while the client has too
+much unanswered, or while the whole node has; memory is bounded by that.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from nuncius.broker.model import Pressure
+
+MAX_UNANSWERED = 16 << 20  # bytes a connection
+WRITE_BUFFER = 1 << 20
+
+
+class Session(Protocol):
+    def received(self, data: bytes) -> None:
+        """Bytes arrived."""
+
+    def lost(self) -> None:
+        """The connection is gone."""
+
+    async def finish(self) -> None:
+        """Answer what was accepted, then `wire.close()`."""
+
+
+class Wire(asyncio.Protocol):
+    def __init__(
+        self,
+        new_session: Callable[["Wire"], Session],
+        pressure: Pressure,
+        wires: set["Wire"],
+    ) -> None:
+        self._new_session = new_session
+        self._pressure = pressure
+        self._wires = wires
+        self._out: list[bytes] = []
+        self._unanswered = 0
+        self._reading = True
+        self._closing = False
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    # What sessions use
+
+    def send(self, data: bytes) -> None:
+        """Everything sent in one turn of the loop goes out as one write."""
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(data)
+
+    def accept(self, size: int) -> None:
+        """A request of about that size has to be answered."""
+        self._unanswered += size
+        self._pressure.add(size)
+        self._idle.clear()
+        if self._unanswered > MAX_UNANSWERED or self._pressure.is_high:
+            self._pause()
+
+    def answered(self, size: int) -> None:
+        self._unanswered -= size
+        self._pressure.remove(size)
+        if not self._unanswered:
+            self._idle.set()
+        if not self._reading:
+            self._resume()
+
+    async def all_answered(self) -> None:
+        await self._idle.wait()
+
+    async def writable(self) -> None:
+        """Returns when the client has read enough of what it was sent."""
+        await self._writable.wait()
+
+    def close(self) -> None:
+        """Closes after what was sent has gone out."""
+        self._flush()
+        self._closing = True
+        self._transport.close()
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER)
+        self._wires.add(self)
+        self.session = self._new_session(self)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._closing:
+            self.session.received(data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._closing = True
+        self._wires.discard(self)
+        self._pressure.forget(self._resume)
+        self._writable.set()
+        self.session.lost()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+        self._pause()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+        self._resume()
+
+    def _flush(self) -> None:
+        if self._out:
+            data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+            self._out.clear()
+            if not self._closing:
+                self._transport.write(data)
+
+    def _pause(self) -> None:
+        if self._reading and not self._closing:
+            self._reading = False
+            self._transport.pause_reading()
+        if self._pressure.is_high:
+            self._pressure.when_relieved(self._resume)
+
+    def _resume(self) -> None:
+        if self._reading or self._closing or not self._writable.is_set():
+            return
+        if self._unanswered > MAX_UNANSWERED // 2:
+            return
+        if self._pressure.is_high:
+            self._pressure.when_relieved(self._resume)
+            return
+        self._reading = True
+        self._transport.resume_reading()
