@@ -17,7 +17,11 @@ TIDY_SECONDS = 60.0
 
 class Duties:
     def __init__(
-        self, store: Store, *, collect_every: float = COLLECT_SECONDS, tidy_every: float = TIDY_SECONDS
+        self,
+        store: Store,
+        *,
+        collect_every: float = COLLECT_SECONDS,
+        tidy_every: float = TIDY_SECONDS,
     ) -> None:
         self._store = store
         self._tasks: list[asyncio.Task[None]] = []

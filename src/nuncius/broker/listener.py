@@ -9,7 +9,7 @@ only when the last has gone.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 from nuncius.broker.signals import Signals
 from nuncius.store.driver import Connection
@@ -118,11 +118,8 @@ class Listener:
             self._signals.raise_for_all()
             self.on_queue(None)
 
-    def _heard(
-        self, connection: object, pid: int, channel: str, payload: str
-    ) -> None:
-        del connection, pid, channel
-        for word in payload.split():
+    def _heard(self, connection: object, pid: int, channel: str, payload: object) -> None:
+        for word in str(payload).split():
             if word == "*":
                 self._signals.raise_for_all()
                 self.on_queue(None)
@@ -135,9 +132,9 @@ class Listener:
             elif word[1:].isdecimal() and word[0] == "q":
                 self.on_queue(int(word[1:]))
             else:
-                log.warning("a notification that is not ours", extra={"payload": payload[:100]})
+                log.warning("a notification that is not ours", extra={"payload": str(payload)[:100]})
 
-    def _start(self, work: object) -> None:
-        task = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

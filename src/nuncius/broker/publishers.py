@@ -22,8 +22,6 @@ class Publishers:
         """How far a publisher has come in the topic or queue of that name."""
         if kind not in ("topic", "queue"):
             raise InvalidInput("counts are kept for a 'topic' or a 'queue'")
-        rows = await self._store.query(
-            "select nuncius.last_count($1, $2, $3)", publisher, kind, name
-        )
+        rows = await self._store.query("select nuncius.last_count($1, $2, $3)", publisher, kind, name)
         count: int = rows[0][0]
         return count

@@ -78,12 +78,9 @@ class Queues:
         """Puts messages into one queue together; `done` gets a Stored or an exception. `count` is the
         publisher's count for the first message in this queue."""
         size = self._check(letters, publisher, count)
+        publisher_id = None if publisher is None else publisher.publisher_id
         finish = partial(self._stored, queue_id, letters, done)
-        self._putting.submit(
-            PutCall(
-                finish, caller, queue_id, letters, publisher and publisher.publisher_id, count, size
-            )
-        )
+        self._putting.submit(PutCall(finish, caller, queue_id, letters, publisher_id, count, size))
 
     async def put_into_all(
         self,
@@ -98,10 +95,9 @@ class Queues:
         queue_ids = list(dict.fromkeys(queue_ids))
         if not 1 <= len(queue_ids) <= self._limits.max_batch:
             raise InvalidInput(f"name 1 to {self._limits.max_batch} queues")
+        publisher_id = None if publisher is None else publisher.publisher_id
         result = await self._store.run(
-            lambda connection: put_into_all(
-                connection, queue_ids, letter, publisher and publisher.publisher_id, count
-            ),
+            lambda connection: put_into_all(connection, queue_ids, letter, publisher_id, count),
             repeatable=publisher is not None,
         )
         if isinstance(result, MissingQueues):
@@ -138,8 +134,7 @@ class Queues:
     def _put_back(self, messages: Sequence[Message]) -> None:
         """Messages were taken for a reader who has gone: they go back, behind their equals."""
         letters = [
-            Letter(m.body, m.priority, m.sender_id, m.receiver_id, m.context, m.headers)
-            for m in messages
+            Letter(m.body, m.priority, m.sender_id, m.receiver_id, m.context, m.headers) for m in messages
         ]
 
         def done(result: Any) -> None:
@@ -176,9 +171,7 @@ class Queues:
         check_int32("a sender", sender)
         check_int32("a context", context)
         deadline = asyncio.get_running_loop().time() + wait
-        waiter = Waiter(
-            queue_id, receiver, sender, context, mode, limit, deadline, done, caller
-        )
+        waiter = Waiter(queue_id, receiver, sender, context, mode, limit, deadline, done, caller)
         self._room.enter(waiter)
         return waiter
 
@@ -208,9 +201,7 @@ class Queues:
         stored, done = future.new()
         self.put_soon(queue_id, [request], done, caller=caller)
         await stored
-        return await self.take(
-            queue_id, letter.sender, context=context, wait=wait, caller=caller
-        )
+        return await self.take(queue_id, letter.sender, context=context, wait=wait, caller=caller)
 
     async def _new_context(self) -> int:
         if not self._contexts:

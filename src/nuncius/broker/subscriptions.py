@@ -132,9 +132,7 @@ class Reader:
     """Goes through a topic's partitions in turn, from a subscription's place on. It moves by itself; only
     confirming moves the subscription."""
 
-    def __init__(
-        self, store: Store, topics: Topics, signals: Signals, subscription: Subscription
-    ) -> None:
+    def __init__(self, store: Store, topics: Topics, signals: Signals, subscription: Subscription) -> None:
         self._store = store
         self._topics = topics
         self._signals = signals

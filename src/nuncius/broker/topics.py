@@ -150,9 +150,7 @@ class Topics:
             if call.keys is None:
                 call.partitions = default
             else:
-                call.partitions = [
-                    default if key is None else partition_of(key, layout) for key in call.keys
-                ]
+                call.partitions = [default if key is None else partition_of(key, layout) for key in call.keys]
 
     def _default_partition(self, sticky: str | None, layout: int) -> int:
         if sticky is not None:

@@ -67,9 +67,7 @@ class Waiter:
 
 
 class WaitingRoom:
-    def __init__(
-        self, store: Store, put_back: Callable[[Sequence[Message]], None]
-    ) -> None:
+    def __init__(self, store: Store, put_back: Callable[[Sequence[Message]], None]) -> None:
         self._taking = store.combiner("take", Taker().take)
         self._put_back = put_back
         self._waiters: dict[int, dict[Waiter, None]] = {}  # by queue, in order of arrival

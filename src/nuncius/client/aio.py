@@ -195,7 +195,12 @@ class AsyncClient:
         return await self._number(packets.PurgeTopic, topic)
 
     async def set_retention(
-        self, topic: str, mode: str, *, seconds: int | None = None, bytes: int | None = None
+        self,
+        topic: str,
+        mode: str,
+        *,
+        seconds: int | None = None,
+        bytes: int | None = None,  # noqa: A002  (its unit)
     ) -> None:
         """'forever', 'subscribers', 'time' with seconds, or 'size' with bytes a partition."""
         await self._call(packets.SetRetention, topic, mode, seconds, bytes)
@@ -231,16 +236,16 @@ class AsyncClient:
     ) -> Awaitable[PutReceipt]:
         """Puts a message into a queue; the result is there when it is stored. Into several queues: all or
         none."""
-        several = not isinstance(queue, str)
         timeout = timeout or self._timeout
-        pile = PutPile(queue, timeout) if several else self._outbox.puts(queue, timeout)
+        several = None if isinstance(queue, str) else PutPile(queue, timeout)
+        pile = several or self._outbox.puts(str(queue), timeout)
         pile.bodies.append(self._checked(body))
         pile.priorities.append(priority)
         pile.receivers.append(receiver)
         pile.contexts.append(context)
         pile.headers.append(headers_text(headers) if headers else None)
-        if several:
-            return self._put_into_all(pile)
+        if several is not None:
+            return self._put_into_all(several)
         future: asyncio.Future[PutReceipt] = self._loop.create_future()
         pile.futures.append(future)
         return future
@@ -361,9 +366,7 @@ class AsyncClient:
         """The queues of those names, or all."""
         answer = await self._call(packets.ListQueues, list(names) or None)
         return [
-            QueueState(
-                q.queue_id, q.name, q.depth, None if q.oldest is None else from_micros(q.oldest)
-            )
+            QueueState(q.queue_id, q.name, q.depth, None if q.oldest is None else from_micros(q.oldest))
             for q in answer.queues
         ]
 
@@ -428,9 +431,7 @@ class AsyncClient:
     # Inside
 
     def _hello(self) -> packets.Packet:
-        return packets.Hello(
-            self._caller.next_request(), self._name, 1, self._publisher, self._lasting
-        )
+        return packets.Hello(self._caller.next_request(), self._name, 1, self._publisher, self._lasting)
 
     def _connected(self, welcome: packets.Welcome) -> None:
         self.client_id = welcome.client_id
@@ -465,9 +466,7 @@ class AsyncClient:
     def _checked(self, body: Body) -> bytes:
         data = body.encode() if isinstance(body, str) else body
         if len(data) > self._max_body:
-            raise errors.InvalidInput(
-                f"a message has at most {self._max_body} bytes, not {len(data)}"
-            )
+            raise errors.InvalidInput(f"a message has at most {self._max_body} bytes, not {len(data)}")
         return data
 
     def _all_checked(self, bodies: Sequence[Body]) -> list[bytes]:
@@ -512,5 +511,3 @@ def _message(queue: str, message: packets.Message) -> Message:
         message.context,
         message.priority,
     )
-
-

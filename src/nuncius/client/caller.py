@@ -140,9 +140,7 @@ class Caller:
 
     async def _open(self, host: str, port: int) -> None:
         self._welcomed = self._loop.create_future()
-        _, link = await self._loop.create_connection(
-            lambda: Link(self._received, self._lost), host, port
-        )
+        _, link = await self._loop.create_connection(lambda: Link(self._received, self._lost), host, port)
         self._opening = link
         link.send(self._hello())
         try:
@@ -168,9 +166,7 @@ class Caller:
         for request, pending in list(self._pending.items()):
             if not pending.repeatable:
                 del self._pending[request]
-                pending.done(
-                    errors.ConnectionLost("the connection broke; the outcome is not known")
-                )
+                pending.done(errors.ConnectionLost("the connection broke; the outcome is not known"))
         self._reconnecting = self._loop.create_task(self._reconnect())
 
     async def _reconnect(self) -> None:
@@ -209,9 +205,7 @@ class Caller:
                 del self._pending[request]
                 self.tell(packets.Withdraw(self.next_request(), request))
                 pending.done(errors.Timeout("no answer in time; the outcome is not known"))
-        self._sweeper = (
-            self._loop.call_later(SWEEP_SECONDS, self._sweep) if self._pending else None
-        )
+        self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep) if self._pending else None
 
     def _take_all(self) -> list[Pending]:
         pending = list(self._pending.values())

@@ -9,9 +9,7 @@ from nuncius.doors.telesto.packets import Packet
 
 
 class Link(asyncio.Protocol):
-    def __init__(
-        self, on_packet: Callable[[Packet], None], on_lost: Callable[["Link"], None]
-    ) -> None:
+    def __init__(self, on_packet: Callable[[Packet], None], on_lost: Callable[["Link"], None]) -> None:
         self._on_packet = on_packet
         self._on_lost = on_lost
         self._decoder = native.answers()

@@ -16,9 +16,7 @@ SPLIT = 32
 
 
 class Outbox:
-    def __init__(
-        self, caller: Caller, last_count: Callable[[str, str], Awaitable[int]] | None
-    ) -> None:
+    def __init__(self, caller: Caller, last_count: Callable[[str, str], Awaitable[int]] | None) -> None:
         self._caller = caller
         self._last_count = last_count  # asks the broker; None: a new publisher, all counts are 0
         self._piles: dict[Any, Pile] = {}

@@ -25,7 +25,13 @@ class AsyncSubscription:
     """
 
     def __init__(
-        self, client: "AsyncClient", topic: str, subscriber: str, *, prefetch: int, auto_confirm: bool
+        self,
+        client: "AsyncClient",
+        topic: str,
+        subscriber: str,
+        *,
+        prefetch: int,
+        auto_confirm: bool,
     ) -> None:
         self.topic = topic
         self.subscriber = subscriber
@@ -91,9 +97,7 @@ class AsyncSubscription:
 
     async def confirm(self, entry: Entry) -> None:
         """This entry and all before it in its partition are dealt with; returns when that is stored."""
-        await self._client.confirm(
-            self.topic, self.subscriber, entry.partition, entry.offset + 1
-        )
+        await self._client.confirm(self.topic, self.subscriber, entry.partition, entry.offset + 1)
 
     async def close(self) -> None:
         """Confirms what is dealt with, and stops reading. The subscription stays."""

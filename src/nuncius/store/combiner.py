@@ -167,9 +167,7 @@ class Combiner(Generic[C]):
                 waiting[caller] = queue
         return batch
 
-    async def _carry_out(
-        self, lane: Lane, batch: Sequence[C], wait: bool
-    ) -> list[tuple[C, Any]]:
+    async def _carry_out(self, lane: Lane, batch: Sequence[C], wait: bool) -> list[tuple[C, Any]]:
         """Has the batch stored; the answers are the caller's to give. Detours begin here, before the next
         batch is made up, so that nobody overtakes them."""
         answers: list[tuple[C, Any]] = []

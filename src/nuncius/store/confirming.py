@@ -28,9 +28,7 @@ class ConfirmCall(Call):
         self.position = position
 
 
-async def confirm(
-    connection: Connection, calls: Sequence[ConfirmCall], _: bool
-) -> Sequence[Any]:
+async def confirm(connection: Connection, calls: Sequence[ConfirmCall], _: bool) -> Sequence[Any]:
     """Carries out a batch. Results: CONFIRMED, NO_SUBSCRIPTION or NOT_PUBLISHED."""
     codes: list[int] = await connection.fetchval(
         SQL,

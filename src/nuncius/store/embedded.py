@@ -124,14 +124,10 @@ def _settled(directory: DataDirectory) -> postmaster.Postmaster | None:
 
 def _check_tcp(found: postmaster.Postmaster, tcp_port: int | None) -> None:
     if tcp_port is not None and (found.port != tcp_port or not found.address):
-        raise ServerStartError(
-            f"the embedded server is running without TCP port {tcp_port}: stop it first"
-        )
+        raise ServerStartError(f"the embedded server is running without TCP port {tcp_port}: stop it first")
 
 
-def _server(
-    directory: DataDirectory, found: postmaster.Postmaster, *, started_here: bool
-) -> EmbeddedServer:
+def _server(directory: DataDirectory, found: postmaster.Postmaster, *, started_here: bool) -> EmbeddedServer:
     host = quote(found.socket_dir, safe="/")
     dsn = f"postgresql://{ROLE}@/{DATABASE}?host={host}&port={found.port}"
     return EmbeddedServer(dsn, directory.path, found.pid, started_here)

@@ -8,10 +8,7 @@ import msgspec
 from nuncius.store.combiner import Call
 from nuncius.store.driver import Connection
 
-SQL = (
-    "select request, first_offset, times, keys, headers, bodies"
-    " from nuncius.fetch_many($1, $2, $3, $4)"
-)
+SQL = "select request, first_offset, times, keys, headers, bodies from nuncius.fetch_many($1, $2, $3, $4)"
 
 MAX_FETCH_BYTES = 1 << 20
 GONE = -2

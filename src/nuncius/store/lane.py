@@ -31,6 +31,9 @@ TRANSIENT_ERRORS: tuple[type[Exception], ...] = (
     asyncpg.DeadlockDetectedError,
 )
 
+# The same, and a connection attempt that takes too long.
+CONNECTING_ERRORS: tuple[type[Exception], ...] = (*CONNECTION_ERRORS, TimeoutError)
+
 RECONNECT_SECONDS = 0.2
 
 
@@ -80,7 +83,7 @@ class Lane:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._connector
         if self._connection is not None:
-            with contextlib.suppress(*CONNECTION_ERRORS, TimeoutError):
+            with contextlib.suppress(*CONNECTING_ERRORS):
                 await self._connection.close(timeout=2)
             self._connection = None
 
@@ -91,7 +94,7 @@ class Lane:
                 self._connection = await asyncpg.connect(
                     self._dsn, server_settings=self._settings, timeout=10
                 )
-            except (*CONNECTION_ERRORS, TimeoutError) as error:
+            except CONNECTING_ERRORS as error:
                 if not complained:
                     complained = True
                     log.warning("store unreachable", extra={"lane": self._name, "error": str(error)})

@@ -90,9 +90,7 @@ async def version(connection: Connection) -> int | None:
     """The number of the newest change a database has had; None when it has no schema of ours."""
     if await connection.fetchval("select to_regclass('nuncius.migrations')") is None:
         return None
-    newest_applied: int | None = await connection.fetchval(
-        "select max(version) from nuncius.migrations"
-    )
+    newest_applied: int | None = await connection.fetchval("select max(version) from nuncius.migrations")
     return newest_applied
 
 

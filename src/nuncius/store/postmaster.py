@@ -18,9 +18,7 @@ import psutil
 
 from nuncius.store.errors import ServerStartError
 
-_ORPHANS_LEAVE_BY_THEMSELVES = (
-    3.0  # seconds; idle ones notice at once, busy ones at their next wait
-)
+_ORPHANS_LEAVE_BY_THEMSELVES = 3.0  # seconds; idle ones notice at once, busy ones at their next wait
 _PAUSE = 0.02
 
 

@@ -165,9 +165,7 @@ async def publish(connection: Connection, calls: Sequence[PublishCall], wait: bo
         [n for n, _ in runs],
         [run.partition for _, run in runs],
         [len(run.bodies) for _, run in runs],
-        _flat([run.numbers or range(len(run.bodies)) for _, run in runs])
-        if len(runs) > len(sends)
-        else None,
+        _flat([run.numbers or range(len(run.bodies)) for _, run in runs]) if len(runs) > len(sends) else None,
         _flat([run.keys for _, run in runs]) if keyed else None,
         _flat([run.headers for _, run in runs]) if headed else None,
         _flat([run.bodies for _, run in runs]),
@@ -199,7 +197,7 @@ def _outcome(call: PublishCall, places: _Places) -> Placed | Detour | CallFailed
         skipped = min(max(run.skipped - start, 0), call.rows)
         return Placed(run.partition, run.base + max(start - run.skipped, 0), skipped)
     spots = [
-        (run.partition, run.base + at - run.skipped if 0 <= run.base and run.skipped <= at else -1)
+        (run.partition, run.base + at - run.skipped if run.base >= 0 and run.skipped <= at else -1)
         for run, at in places
     ]
     return Placed(0, -1, sum(offset < 0 for _, offset in spots), spots)

@@ -80,8 +80,7 @@ async def put(connection: Connection, calls: Sequence[PutCall], wait: bool) -> l
         kind = (call.queue_id, call.publisher_id)
         at = open_runs.get(kind)
         if at is None or (
-            call.publisher_id is not None
-            and call.count != runs[at].call.count + len(runs[at].letters)
+            call.publisher_id is not None and call.count != runs[at].call.count + len(runs[at].letters)
         ):
             at = open_runs[kind] = len(runs)
             runs.append(_Run(call))

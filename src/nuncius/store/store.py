@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import asyncpg
 
@@ -11,7 +11,7 @@ from nuncius.store import migrations
 from nuncius.store.combiner import C, Combiner, Execute
 from nuncius.store.driver import Connection, Pool
 from nuncius.store.errors import OutcomeUnknown, StoreUnavailable
-from nuncius.store.lane import CONNECTION_ERRORS, Lane
+from nuncius.store.lane import CONNECTING_ERRORS, Lane
 from nuncius.store.pressure import Pressure
 
 # A node's batches hold a lock for milliseconds; who holds it longer is somebody's transaction.
@@ -40,7 +40,7 @@ class Store:
     async def _check(self) -> None:
         try:
             connection = await asyncpg.connect(self.dsn, timeout=10)
-        except (*CONNECTION_ERRORS, TimeoutError) as error:
+        except CONNECTING_ERRORS as error:
             raise StoreUnavailable(f"cannot connect to the store: {error}") from error
         try:
             await migrations.migrate(connection)
@@ -70,15 +70,19 @@ class Store:
 
     async def query(self, sql: str, *arguments: Any) -> list[asyncpg.Record]:
         """A read, or a write that may be repeated; tried again while the store is away."""
-        return await self.run(lambda connection: connection.fetch(sql, *arguments), repeatable=True)
+        rows: list[asyncpg.Record] = await self.run(
+            lambda connection: connection.fetch(sql, *arguments), repeatable=True
+        )
+        return rows
 
     async def execute(self, sql: str, *arguments: Any) -> list[asyncpg.Record]:
         """A write that must not be repeated."""
-        return await self.run(lambda connection: connection.fetch(sql, *arguments), repeatable=False)
+        rows: list[asyncpg.Record] = await self.run(
+            lambda connection: connection.fetch(sql, *arguments), repeatable=False
+        )
+        return rows
 
-    async def run(
-        self, work: Callable[[Connection], Awaitable[Any]], *, repeatable: bool
-    ) -> Any:
+    async def run(self, work: Callable[[Connection], Awaitable[Any]], *, repeatable: bool) -> Any:
         """Does some work on a pooled connection."""
         assert self._pool is not None
         deadline = asyncio.get_running_loop().time() + self.patience
@@ -87,8 +91,8 @@ class Store:
             try:
                 async with self._pool.acquire(timeout=self.patience) as connection:
                     sent = True
-                    return await work(connection)
-            except (*CONNECTION_ERRORS, TimeoutError) as error:
+                    return await work(cast("Connection", connection))
+            except CONNECTING_ERRORS as error:
                 if sent and not repeatable:
                     raise OutcomeUnknown(
                         f"the connection to the store broke during the call ({error})"

@@ -63,9 +63,7 @@ class Taker:
         self._after: dict[tuple[int, int], list[int]] = {}
         self._connection: Connection | None = None
 
-    async def take(
-        self, connection: Connection, calls: Sequence[TakeCall], wait: bool
-    ) -> list[Any]:
+    async def take(self, connection: Connection, calls: Sequence[TakeCall], wait: bool) -> list[Any]:
         """Carries out a batch. Results: lists of Message, shorter than the limit when there are no more, or
         a Detour. Calls that ask the same thing are asked once, and share what comes back in their order."""
         if connection is not self._connection and not wait:
@@ -128,5 +126,4 @@ class Taker:
             if len(self._after) >= REMEMBERED:
                 self._after.pop(next(iter(self._after)))
             places = self._after[pair] = [0] * PRIORITIES
-        if message.message_id > places[message.priority - 1]:
-            places[message.priority - 1] = message.message_id
+        places[message.priority - 1] = max(places[message.priority - 1], message.message_id)

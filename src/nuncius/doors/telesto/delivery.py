@@ -71,9 +71,7 @@ class Deliveries:
         except Exception as error:
             answer(error)
 
-    def _confirm(
-        self, subscription: Subscription, packet: packets.Confirm, answer: Any
-    ) -> None:
+    def _confirm(self, subscription: Subscription, packet: packets.Confirm, answer: Any) -> None:
         self._broker.subscriptions.confirm_soon(
             subscription, packet.partition, packet.position, answer, caller=self._wire
         )
@@ -105,9 +103,7 @@ class Deliveries:
                 await self._wire.writable()
                 partition, entries = await reader.next(min(BATCH, delivery.credit), self._wire)
                 delivery.credit -= len(entries.bodies)
-                self._wire.send(
-                    native.encode(wire_entries(delivery.request, partition, entries))
-                )
+                self._wire.send(native.encode(wire_entries(delivery.request, partition, entries)))
         except Exception as error:
             self._deliveries.pop(delivery.request, None)
             self._wire.send(native.encode(error_packet(delivery.request, error)))

@@ -73,6 +73,4 @@ class TelestoDoor:
                 wire.close()
 
     def _connect(self) -> Wire:
-        return Wire(
-            lambda wire: Greeting(self._broker, wire), self._broker.pressure, self._wires
-        )
+        return Wire(lambda wire: Greeting(self._broker, wire), self._broker.pressure, self._wires)

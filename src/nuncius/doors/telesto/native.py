@@ -60,9 +60,7 @@ class Decoder:
             while end - at >= 4:
                 (length,) = _length.unpack_from(data, at)
                 if length > self._max_frame:
-                    raise ProtocolError(
-                        f"a frame of {length} bytes; the limit is {self._max_frame}"
-                    )
+                    raise ProtocolError(f"a frame of {length} bytes; the limit is {self._max_frame}")
                 if end - at - 4 < length:
                     self._needed = 4 + length
                     break

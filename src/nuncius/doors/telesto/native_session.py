@@ -133,9 +133,7 @@ class NativeSession:
         else:
             self._reply(
                 cost,
-                packets.Published(
-                    request, placed.partition, placed.offset, placed.skipped, placed.scattered
-                ),
+                packets.Published(request, placed.partition, placed.offset, placed.skipped, placed.scattered),
             )
 
     def _put(self, packet: packets.Put, cost: int) -> None:
@@ -165,9 +163,7 @@ class NativeSession:
         sender = self.client.client_id
         return [
             Letter(body, priority, sender, receiver, context, headers)
-            for body, priority, receiver, context, headers in zip(
-                packet.bodies, *columns, strict=True
-            )
+            for body, priority, receiver, context, headers in zip(packet.bodies, *columns, strict=True)
         ]
 
     def _put_into(
@@ -194,13 +190,9 @@ class NativeSession:
         except Exception as error:
             self._fail(request, cost, error)
 
-    async def _put_into_all(
-        self, packet: packets.Put, letter: Letter, publisher: Publisher | None
-    ) -> Packet:
+    async def _put_into_all(self, packet: packets.Put, letter: Letter, publisher: Publisher | None) -> Packet:
         ids = [(await self.broker.queues.names.find(name)).queue_id for name in packet.queues]
-        stored = await self.broker.queues.put_into_all(
-            ids, letter, publisher=publisher, count=packet.count
-        )
+        stored = await self.broker.queues.put_into_all(ids, letter, publisher=publisher, count=packet.count)
         return packets.PutDone(packet.request, list(stored.ids), stored.skipped)
 
     def _stored(self, request: int, cost: int, stored: Stored | Exception) -> None:
@@ -211,9 +203,7 @@ class NativeSession:
             self._reply(cost, packets.PutDone(request, list(stored.ids), stored.skipped))
 
     def _take(self, packet: packets.Take, cost: int) -> None:
-        self.broker.queues.names.when_known(
-            packet.queue, partial(self._take_from, packet, cost)
-        )
+        self.broker.queues.names.when_known(packet.queue, partial(self._take_from, packet, cost))
 
     def _take_from(self, packet: packets.Take, cost: int, queue: Queue | Exception) -> None:
         if isinstance(queue, Exception):
@@ -299,12 +289,9 @@ class NativeSession:
         if packet.client:
             self.client = await self.broker.clients.find_or_register(packet.client, packet.mode)
         if packet.publisher:
-            self.publisher = await self.broker.publishers.find(
-                packet.publisher, lasting=packet.lasting
-            )
+            self.publisher = await self.broker.publishers.find(packet.publisher, lasting=packet.lasting)
         self._welcomed = True
         limits = self.broker.limits
         return packets.Welcome(
             packet.request, self.client.client_id, limits.max_body, limits.max_batch, __version__
         )
-

@@ -16,12 +16,8 @@ if TYPE_CHECKING:
 async def ask(session: "Session", packet: packets.Ask) -> Packet:
     session.may_write()
     queue = await session.broker.queues.names.find(packet.queue)
-    letter = Letter(
-        packet.body, packet.priority, session.client.client_id, headers=packet.headers
-    )
-    answers = await session.broker.queues.ask(
-        queue.queue_id, letter, seconds(packet.wait_ms), caller=session
-    )
+    letter = Letter(packet.body, packet.priority, session.client.client_id, headers=packet.headers)
+    answers = await session.broker.queues.ask(queue.queue_id, letter, seconds(packet.wait_ms), caller=session)
     return packets.Messages(packet.request, [wire_message(m) for m in answers])
 
 
@@ -29,9 +25,7 @@ async def browse(session: "Session", packet: packets.Browse) -> Packet:
     if packet.limit < 1:
         raise InvalidInput("browse at least one message")
     queue = await session.broker.queues.find(packet.queue)
-    found = await session.broker.queues.browse(
-        queue.queue_id, after=packet.after, limit=packet.limit
-    )
+    found = await session.broker.queues.browse(queue.queue_id, after=packet.after, limit=packet.limit)
     return packets.Messages(packet.request, [wire_message(m) for m in found])
 
 

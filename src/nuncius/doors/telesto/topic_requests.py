@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nuncius.doors.telesto.native_session import NativeSession as Session
 
 
-async def ping(session: "Session", packet: packets.Ping) -> Packet:
+async def ping(_: "Session", packet: packets.Ping) -> Packet:
     return packets.Pong(packet.request)
 
 
@@ -113,9 +113,7 @@ async def list_subscriptions(session: "Session", packet: packets.ListSubscriptio
 async def last_count(session: "Session", packet: packets.LastCount) -> Packet:
     if session.publisher is None:
         raise InvalidInput("this connection has no publisher; name one in Hello")
-    count = await session.broker.publishers.last_count(
-        session.publisher.name, packet.kind, packet.name
-    )
+    count = await session.broker.publishers.last_count(session.publisher.name, packet.kind, packet.name)
     return packets.Number(packet.request, count)
 
 
