@@ -16,6 +16,9 @@ from nuncius.store.pressure import Pressure
 
 # A node's batches hold a lock for milliseconds; who holds it longer is somebody's transaction.
 BATCH_LOCK_TIMEOUT = "20ms"
+# The right plans are known, and must not depend on when a table was last analysed: a queue is empty one
+# moment and long the next. Set on connections, because a procedure that sets them pays for it each call.
+PLANS = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_bitmapscan": "off"}
 POOL_SIZE = 8
 
 
@@ -65,7 +68,7 @@ class Store:
 
     def lane(self, name: str, *, wait: bool = True) -> Lane:
         """A connection of one's own that repairs itself."""
-        settings = {} if wait else {"lock_timeout": BATCH_LOCK_TIMEOUT}
+        settings = PLANS if wait else {**PLANS, "lock_timeout": BATCH_LOCK_TIMEOUT}
         return Lane(self.dsn, name, patience=self.patience, settings=settings)
 
     async def query(self, sql: str, *arguments: Any) -> list[asyncpg.Record]:

@@ -15,6 +15,10 @@ declare
     v_id integer;
     v_busy integer[];
 begin
+    if cardinality(p_ids) = 1 and p_wait is not true and p_ids[1] is not null
+        and pg_try_advisory_xact_lock(p_class, p_ids[1]) then
+        return '{}';  -- nearly always
+    end if;
     for v_id in select distinct i from unnest(p_ids) i where i is not null order by i loop
         if p_wait then
             perform pg_advisory_xact_lock(p_class, v_id);

@@ -43,10 +43,12 @@ create or replace function nuncius.put_message(
     select nuncius.put_messages(array[$1], $2, $3, $4, $5, convert_to($6, 'UTF8'))
 $$;
 
--- One request to take_many, in the shape of the table.
+-- One request to take_many, in the shape of the table. Nodes have these settings on their connections
+-- (see store.py for the reason); other callers get them here.
 create or replace function nuncius.take_one(
     p_queue integer, p_receiver integer, p_sender integer, p_context integer, p_mode integer
-) returns setof nuncius.messages language sql as $$
+) returns setof nuncius.messages language sql
+set enable_seqscan = off set enable_bitmapscan = off as $$
     select message_id, queue_id, sender_id, receiver_id, context, priority, time_of_arrival, message,
         headers::jsonb
     from nuncius.take_many(

@@ -27,7 +27,7 @@ create or replace function nuncius.publish_many(
     p_numbers integer[], p_keys text[], p_headers text[], p_bodies bytea[],
     p_wait boolean default true, p_notify boolean default true,
     out bases bigint[], out skipped integer[]
-) language plpgsql set plan_cache_mode = force_generic_plan as $$
+) language plpgsql as $$
 declare
     v_ids integer[];        -- partition of each run, null where it has none
     v_run_topics integer[]; -- topic of each run

@@ -12,7 +12,7 @@ create or replace function nuncius.fetch_many(
     p_partition_ids integer[], p_positions bigint[], p_limits integer[], p_bytes bigint
 ) returns table (
     request integer, first_offset bigint, times bigint[], keys text[], headers text[], bodies bytea[]
-) language sql stable set plan_cache_mode = force_generic_plan as $$
+) language sql stable as $$
     select r.n::integer, coalesce(f.first, case when p.partition_id is null then -2 end),
         f.times, f.keys, f.headers, f.bodies
     from unnest(p_partition_ids, p_positions, p_limits) with ordinality r(id, position, most, n)

@@ -1,0 +1,231 @@
+"""`bench core`: the engine, the broker in process, and the native protocol from another process."""
+
+import asyncio
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import asyncpg
+import psutil
+import uvloop
+from rich.console import Console
+from rich.progress import Progress
+
+from nuncius.bench.limits import BODY, RAW_ROWS, appends, engine_limit
+from nuncius.bench.result import Goal, Result, progress
+from nuncius.broker import Broker
+from nuncius.store import embedded
+
+GOALS = (
+    Goal("raw_append", "engine_limit", at_least=0.4),
+    Goal("inprocess_publish_256", "raw_append", at_least=0.5),
+    Goal("publish_256", "raw_append", at_least=0.35),
+    Goal("publish_1024", "raw_append", at_least=0.5),
+    Goal("publish_batch", "raw_append", at_least=0.7),
+    Goal("consume", "raw_append", at_least=0.8),
+    Goal("queue_put_take", "raw_append", at_least=0.08),
+    Goal("queue_put_take_held", "queue_put_take", at_least=0.8),
+    Goal("publish_256_held", "publish_256", at_least=0.8),
+    Goal("publish_1_ms", "direct_call_ms", at_most=2),
+    Goal("rss_idle_mb", at_most=150),
+    Goal("rss_backlog_growth_mb", at_most=100),
+)
+STEPS = 15
+HELD_MESSAGES = 200_000
+BACKLOG = 1_000_000
+CALLERS = 256
+
+
+class Run:
+    """One run: a store, later a node on it, and the figures so far."""
+
+    def __init__(self, seconds: float, bar: Progress, figures: dict[str, float]) -> None:
+        self.seconds = seconds
+        self.figures = figures
+        self._bar = bar
+        self._raw: list[float] = []
+
+    def step(self, name: str) -> None:
+        task = self._bar.tasks[0]
+        self._bar.update(task.id, description=name, advance=0 if task.description == "starting" else 1)
+
+    async def raw_append(self, dsn: str) -> None:
+        """Taken again and again, because the machine is not the same machine every minute."""
+        connection = await asyncpg.connect(dsn)
+        self._raw.append(await appends(connection, "bench-raw", RAW_ROWS, self.seconds / 2))
+        self.figures["raw_append"] = statistics.median(self._raw)
+        await connection.close()
+
+    async def load(self, name: str, url: str, amount: float) -> dict[str, float]:
+        """Figures of a load generator in a process of its own."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "nuncius.bench.load", name, url, str(amount)),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        out, _ = await process.communicate()
+        if process.returncode:
+            raise RuntimeError(f"load {name} failed")
+        figures: dict[str, float] = json.loads(out)
+        return figures
+
+
+def bench(console: Console, seconds: float) -> Result:
+    result = Result("core", GOALS)
+    with progress(console, STEPS) as bar, tempfile.TemporaryDirectory(prefix="nun-") as parent:
+        data_dir = Path(parent) / "data"
+        try:
+            uvloop.run(_run(Run(seconds, bar, result.figures), data_dir))
+        finally:
+            embedded.stop(data_dir)
+    return result
+
+
+async def _run(run: Run, data_dir: Path) -> None:
+    dsn = embedded.start(data_dir).dsn
+    await in_process(run, dsn)
+    async with node(data_dir) as (url, process):
+        run.step("rss_idle_mb")
+        run.figures["rss_idle_mb"] = process.memory_info().rss / 2**20
+        await topics(run, dsn, url)
+        await queues(run, dsn, url)
+        run.step("latency")
+        run.figures |= await run.load("latency", url, run.seconds * 2)
+        run.step("rss_backlog_mb")
+        before = process.memory_info().rss
+        await run.load("backlog", url, BACKLOG)
+        run.figures["rss_backlog_mb"] = process.memory_info().rss / 2**20
+        run.figures["rss_backlog_growth_mb"] = (process.memory_info().rss - before) / 2**20
+        run.step("done")
+
+
+async def in_process(run: Run, dsn: str) -> None:
+    async with Broker(dsn) as broker:
+        connection = await asyncpg.connect(dsn)
+        run.step("engine_limit")
+        run.figures["engine_limit"] = await engine_limit(connection, run.seconds)
+        run.step("raw_append")
+        await run.raw_append(dsn)
+        run.step("inprocess_publish_256")
+        run.figures["inprocess_publish_256"] = await publish_in_process(broker, run.seconds)
+        await run.raw_append(dsn)
+        run.step("direct_call_ms")
+        run.figures["direct_call_ms"] = 1000 / await appends(connection, "bench-one", 1, run.seconds)
+        await connection.close()
+
+
+async def publish_in_process(broker: Broker, seconds: float) -> float:
+    """Entries a second, with so many callers that each publish again when the last one is stored."""
+    loop = asyncio.get_running_loop()
+    end = time.perf_counter() + seconds
+    over = loop.create_future()
+    done = 0
+    active = CALLERS
+
+    def stored(result: object) -> None:
+        nonlocal done, active
+        if isinstance(result, Exception):
+            raise result
+        done += 1
+        if time.perf_counter() < end:
+            broker.topics.publish_soon("bench-inprocess", [BODY], stored)
+        else:
+            active -= 1
+            if not active:
+                over.set_result(None)
+
+    start = time.perf_counter()
+    for _ in range(CALLERS):
+        broker.topics.publish_soon("bench-inprocess", [BODY], stored)
+    await over
+    return done / (time.perf_counter() - start)
+
+
+async def topics(run: Run, dsn: str, url: str) -> None:
+    for name in ("publish_1", "publish_256", "publish_1024", "publish_batch"):
+        run.step(name)
+        run.figures |= await run.load(name, url, run.seconds)
+        await run.raw_append(dsn)
+    run.figures["publish_1_ms"] = 1000 / run.figures["publish_1"]
+    run.step("consume")
+    published = await _count(dsn)
+    run.figures |= await run.load("consume", url, published)
+    await run.raw_append(dsn)
+    run.step("publish_256_held")
+    await held(run, dsn, "publish_256", lambda: run.load("publish_256", url, run.seconds), _count)
+
+
+async def queues(run: Run, dsn: str, url: str) -> None:
+    messages = int(12_000 * run.seconds)
+    run.step("queue_put_take")
+    run.figures |= await run.load("put_take", url, messages)
+    await run.raw_append(dsn)
+    run.step("queue_put_take_held")
+    await held(run, dsn, "queue_put_take", lambda: run.load("put_take", url, messages), _last_message)
+
+
+async def held(
+    run: Run,
+    dsn: str,
+    name: str,
+    load: Callable[[], Awaitable[dict[str, float]]],
+    count: Callable[[str], Awaitable[int]],
+) -> None:
+    """The same figure again while somebody holds a transaction open and many messages go by."""
+    holder = await asyncpg.connect(dsn)
+    async with holder.transaction(isolation="repeatable_read"):
+        await holder.fetch("select 1 from nuncius.messages, nuncius.entries limit 1")
+        before = await count(dsn)
+        figures = await load()
+        while await count(dsn) - before < HELD_MESSAGES:
+            figures = await load()
+        figures = await load()
+    await holder.close()
+    run.figures[f"{name}_held"] = figures[name]
+
+
+async def _count(dsn: str) -> int:
+    return await _value(
+        dsn,
+        "select coalesce(sum(nuncius.next_offset(partition_id)), 0)::bigint"
+        " from nuncius.partitions join nuncius.topics using (topic_id) where topic_name = 'bench'",
+    )
+
+
+async def _last_message(dsn: str) -> int:
+    return await _value(dsn, "select last_value from nuncius.messages_message_id_seq")
+
+
+async def _value(dsn: str, sql: str) -> int:
+    connection = await asyncpg.connect(dsn)
+    try:
+        value: int = await connection.fetchval(sql)
+        return value
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def node(data_dir: Path) -> AsyncIterator[tuple[str, psutil.Process]]:
+    """A node in a process of its own, as `nuncius up` starts it."""
+    ready = data_dir.parent / "ready.json"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "nuncius", "up", "--data-dir", str(data_dir)),
+        *("--ready-file", str(ready), "--telesto-port", "0"),
+        *("--stomp-port", "off", "--zeromq-port", "off", "--http-port", "off", "--tribbler-port", "off"),
+    )
+    try:
+        while not ready.exists():
+            if process.returncode is not None:
+                raise RuntimeError("the node did not start")
+            await asyncio.sleep(0.05)
+        port = json.loads(ready.read_text())["ports"]["telesto"]
+        yield f"nuncius://127.0.0.1:{port}", psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        await process.wait()

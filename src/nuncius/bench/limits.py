@@ -1,0 +1,67 @@
+"""What the engine can do without a broker around it: the limits that figures are compared with."""
+
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+import asyncpg
+
+from nuncius.store.publishing import SQL as PUBLISH
+
+BODY = bytes(range(100))
+COPY_ROWS = 10_000
+RAW_ROWS = 1000
+
+BARE = """
+create schema if not exists bench;
+drop table if exists bench.bare;
+create table bench.bare (like nuncius.entries including indexes);
+"""
+COLUMNS = [
+    "partition_id",
+    "publisher_id",
+    "entry_offset",
+    "publisher_count",
+    "time_of_arrival",
+    "key",
+    "headers",
+    "body",
+]
+
+
+async def repeat(work: Callable[[int], Awaitable[object]], seconds: float) -> float:
+    """How often a second the work can be done, one after the other."""
+    done = 0
+    start = time.perf_counter()
+    while (passed := time.perf_counter() - start) < seconds:
+        await work(done)
+        done += 1
+    return done / passed
+
+
+async def engine_limit(connection: asyncpg.Connection, seconds: float) -> float:
+    """Rows a second by COPY, into a bare table with the columns and the primary key of entries."""
+    await connection.execute(BARE)
+
+    async def copy(number: int) -> None:
+        first, now = number * COPY_ROWS, datetime.now(UTC)
+        rows = [(1, None, first + i, None, now, None, None, BODY) for i in range(COPY_ROWS)]
+        await connection.copy_records_to_table("bare", schema_name="bench", records=rows, columns=COLUMNS)
+
+    rate = await repeat(copy, seconds)
+    await connection.execute("drop schema bench cascade")
+    return rate * COPY_ROWS
+
+
+async def appends(connection: asyncpg.Connection, topic: str, rows: int, seconds: float) -> float:
+    """Entries a second by the array procedure, called directly."""
+    topic_id = await connection.fetchval("select nuncius.ensure_topic($1)", topic)
+    bodies = [BODY] * rows
+
+    async def append(number: int) -> None:
+        del number
+        await connection.fetchrow(
+            PUBLISH, [topic_id], [1], None, None, [1], [1], [rows], None, None, None, bodies, True
+        )
+
+    return await repeat(append, seconds) * rows

@@ -1,0 +1,101 @@
+"""What a benchmark found, and how it is shown: progress while it runs, a table at the end, JSON in a file."""
+
+import json
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A figure, or the ratio of two, and what it must reach."""
+
+    name: str
+    over: str | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def title(self) -> str:
+        return self.name if self.over is None else f"{self.name} / {self.over}"
+
+    def value(self, figures: Mapping[str, float]) -> float | None:
+        top = figures.get(self.name)
+        bottom = 1.0 if self.over is None else figures.get(self.over)
+        return None if top is None or not bottom else top / bottom
+
+    def reached(self, figures: Mapping[str, float]) -> bool | None:
+        value = self.value(figures)
+        if value is None:
+            return None
+        return not (
+            (self.at_least is not None and value < self.at_least)
+            or (self.at_most is not None and value > self.at_most)
+        )
+
+
+@dataclass(slots=True)
+class Result:
+    name: str
+    goals: tuple[Goal, ...] = ()
+    figures: dict[str, float] = field(default_factory=dict)
+
+    def write(self, path: Path) -> None:
+        document = {"name": self.name, "machine": machine(), "figures": self.figures}
+        path.write_text(json.dumps(document, indent=2) + "\n")
+
+    def show(self, console: Console) -> None:
+        table = Table(title=f"bench {self.name}", title_justify="left")
+        table.add_column("figure")
+        table.add_column("value", justify="right")
+        for name, value in self.figures.items():
+            table.add_row(name, _number(value))
+        console.print(table)
+        goals = Table(title="against its limits, in this run", title_justify="left")
+        for column in ("ratio or figure", "value", "wanted", ""):
+            goals.add_column(column, justify="right" if column in ("value", "wanted") else "left")
+        for goal in self.goals:
+            ratio, reached = goal.value(self.figures), goal.reached(self.figures)
+            if ratio is not None:
+                wanted = f">= {goal.at_least:g}" if goal.at_least is not None else f"<= {goal.at_most:g}"
+                goals.add_row(goal.title, f"{ratio:.2f}", wanted, "" if reached else "[red]missed")
+        if self.goals:
+            console.print(goals)
+
+
+def machine() -> dict[str, object]:
+    """Enough to judge figures by."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "system": platform.system(),
+        "architecture": platform.machine(),
+        "cores": os.cpu_count(),
+        "memory_gb": round(memory / 2**30, 1),
+        "python": platform.python_version(),
+    }
+
+
+@contextmanager
+def progress(console: Console, steps: int) -> Iterator[Progress]:
+    """A bar that advances by one a step."""
+    bar = Progress(
+        TextColumn("{task.description:<28}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+    )
+    with bar:
+        bar.add_task("starting", total=steps)
+        yield bar
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.3f}"

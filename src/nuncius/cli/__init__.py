@@ -1,0 +1,16 @@
+"""The command line."""
+
+
+def main() -> None:
+    """Runs a command. A user's mistake, or a broker that is not there, is one line and never a traceback."""
+    import sys
+
+    from nuncius.cli import errors
+    from nuncius.cli.app import build
+
+    try:
+        build()(prog_name="nuncius")
+    except KeyboardInterrupt:
+        sys.exit(errors.INTERRUPTED)
+    except Exception as error:
+        sys.exit(errors.report(error))

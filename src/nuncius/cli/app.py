@@ -1,0 +1,57 @@
+"""The command line: every command is a module of this package that registers itself."""
+
+import importlib
+from typing import Annotated
+
+import typer
+
+# In the order of the help.
+COMMANDS = (
+    "up",
+    "status",
+    "doctor",
+    "migrate",
+    "queues",
+    "topics",
+    "messages",
+    "bench",
+)
+
+
+def build() -> typer.Typer:
+    """The application with all its commands."""
+    app = typer.Typer(
+        name="nuncius",
+        help="Nuncius, a message broker on PostgreSQL.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for name in COMMANDS:
+        try:
+            module = importlib.import_module(f"nuncius.cli.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"nuncius.cli.{name}":
+                raise
+        else:
+            module.register(app)
+    return app
+
+
+def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if asked:
+        from nuncius import __version__
+
+        typer.echo(f"nuncius {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    del version

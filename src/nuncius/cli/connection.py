@@ -1,0 +1,91 @@
+"""How commands reach a node, the options they share, and how they end."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from nuncius.cli.output import Format, StreamFormat
+from nuncius.client import AsyncClient, CannotConnect, NotFound
+from nuncius.client.address import DEFAULT_URL
+
+NOTHING = 3  # exit code: nothing was there, or not in time
+
+Url = Annotated[
+    str, typer.Option("--url", envvar="NUNCIUS_URL", help="Where the broker is.", show_default=True)
+]
+Timeout = Annotated[
+    float, typer.Option("--timeout", min=0.1, help="Seconds to wait for an answer of the broker.")
+]
+Output = Annotated[Format, typer.Option("--output", "-o", help="For people, or for programs.")]
+StreamOutput = Annotated[
+    StreamFormat,
+    typer.Option("--output", "-o", help="A line a message, a JSON document a line, or bodies as they are."),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show more than the body of a message.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+TIMEOUT = 30.0
+__all__ = ["DEFAULT_URL", "NOTHING", "TIMEOUT", "Output", "StreamOutput", "Timeout", "Url"]
+
+
+def run(
+    work: Callable[[AsyncClient], Coroutine[Any, Any, int | None]],
+    url: str,
+    timeout: float,
+    *,
+    name: str = "",
+    publisher: str = "",
+) -> None:
+    """Does some work with a connected client, and ends the command with the exit code that it answers."""
+    try:
+        code = asyncio.run(_connected(work, url, timeout, name, publisher))
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. Python would complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 128 + signal.SIGPIPE
+    if code:
+        raise typer.Exit(code)
+
+
+async def _connected(
+    work: Callable[[AsyncClient], Coroutine[Any, Any, int | None]],
+    url: str,
+    timeout: float,
+    name: str,
+    publisher: str,
+) -> int | None:
+    client = AsyncClient(url, name=name, publisher=publisher, timeout=timeout)
+    try:
+        await client.open()
+    except CannotConnect as error:
+        raise CannotConnect(f"{error}; start a node with: nuncius up") from None
+    try:
+        return await work(client)
+    finally:
+        await client.close()
+
+
+@contextmanager
+def if_missing(advice: str) -> Iterator[None]:
+    """Adds to "there is no such thing" what to do about it."""
+    try:
+        yield
+    except NotFound as error:
+        raise NotFound(f"{error}; {advice}") from None
+
+
+def make_sure(question: str, *, yes: bool) -> None:
+    """Asks before something is destroyed. Without a terminal there is nobody to ask."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("there is nobody to ask here; say --yes", param_hint="--yes")
+    typer.confirm(question, abort=True)

@@ -1,0 +1,76 @@
+"""`nuncius migrate`: bring a database up to date, or print how."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(migrate)
+
+
+def migrate(
+    store: Annotated[
+        str | None, typer.Option(metavar="DSN", help="The database, instead of the embedded one.")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="The data directory of the embedded PostgreSQL.")
+    ] = None,
+    sql: Annotated[
+        bool,
+        typer.Option(
+            "--sql",
+            help="Print the script instead of running it: what is pending for the given "
+            "store, or everything when none is given.",
+        ),
+    ] = False,
+) -> None:
+    """Bring the schema of a store up to date. Nodes do that by themselves when they start."""
+    if store is not None and data_dir is not None:
+        raise typer.BadParameter("give --data-dir or --store, not both", param_hint="--store")
+    from nuncius.cli import embedding, logs
+    from nuncius.store import migrations
+    from nuncius.store.datadir import DataDirectory
+
+    logs.configure()
+    new = data_dir is not None and not DataDirectory(data_dir).is_ours
+    if sql and store is None and (data_dir is None or new):
+        typer.echo(migrations.pending_sql(), nl=False)
+        return
+    with contextlib.ExitStack() as stack:
+        if store is None:
+            directory = data_dir or embedding.default_data_dir()
+            store = stack.enter_context(embedding.hosted(directory.absolute())).dsn
+        if sql:
+            typer.echo(asyncio.run(_pending(store)), nl=False)
+        else:
+            typer.echo(asyncio.run(_apply(store)))
+
+
+async def _pending(dsn: str) -> str:
+    from nuncius.cli.database import connected
+    from nuncius.store import migrations
+    from nuncius.store.errors import DatabaseTooNew
+
+    async with connected(dsn) as connection:
+        current = await migrations.version(connection) or 0
+    if current > migrations.newest():
+        raise DatabaseTooNew(
+            f"the database is at version {current}, this program knows {migrations.newest()}"
+        )
+    return migrations.pending_sql(current)
+
+
+async def _apply(dsn: str) -> str:
+    from nuncius.cli.database import connected
+    from nuncius.store import migrations
+
+    async with connected(dsn) as connection:
+        applied = await migrations.migrate(connection)
+    if not applied:
+        return f"The schema is up to date, at version {migrations.newest()}."
+    changes = "1 change" if len(applied) == 1 else f"{len(applied)} changes"
+    return f"Applied {changes}; the schema is now at version {applied[-1]}."

@@ -1,0 +1,239 @@
+"""What commands print: tables for people, JSON for programs, messages one a line.
+
+Names, bodies and headers come from outside. On their way to a terminal every character that is not
+printable is written as an escape, and rich gets them as text, never as markup: a message can neither move
+the cursor nor pretend to be our own output.
+"""
+
+import base64
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from nuncius.client.model import Entry, Message
+
+Cell = str | int | None
+Document = Mapping[str, Any]
+
+_NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
+_AGES = ((86400, "d"), (3600, "h"), (60, "min"))
+_NOT_ASCII = re.compile(r"[^\x20-\x7e\n]")
+
+
+class Format(StrEnum):
+    """How to print lists and facts."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+class StreamFormat(StrEnum):
+    """How to print messages as they come."""
+
+    TEXT = "text"
+    JSON = "json"
+    RAW = "raw"
+
+
+# Values
+
+
+def printable(text: str) -> str:
+    """The text on one line, with escapes in place of what could control a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else _NAMED.get(c) or _escape(c) for c in text)
+
+
+def _escape(character: str) -> str:
+    number = ord(character)
+    if number < 0x100:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def body_text(body: bytes) -> str:
+    """A body as one line; bytes that are no text as a marker and base64."""
+    text = decoded(body)
+    return f"base64:{base64.b64encode(body).decode()}" if text is None else printable(text)
+
+
+def decoded(body: bytes) -> str | None:
+    """The body as text, None if it is none: not UTF-8, or with a NUL in it."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text
+
+
+def size(count: int) -> str:
+    """Bytes for people, as in 1.5 MB."""
+    value, unit = float(count), _UNITS[0]
+    for larger in _UNITS[1:]:
+        if value < 1000:
+            break
+        value, unit = value / 1000, larger
+    return f"{count} bytes" if unit == _UNITS[0] else f"{value:.3g} {unit}"
+
+
+def age(seconds: float) -> str:
+    """A span of time for people, as in 5 min."""
+    for length, unit in _AGES:
+        if seconds >= length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def since(time: datetime | None) -> str:
+    """How long ago that was."""
+    return "-" if time is None else age((datetime.now(UTC) - time).total_seconds())
+
+
+# Documents
+
+
+def json_line(document: object) -> str:
+    """JSON on one line, as safe for a terminal as `printable` text."""
+    return _safe(msgspec.json.encode(document).decode())
+
+
+def json_document(document: object) -> str:
+    """JSON over several lines."""
+    return _safe(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+
+
+def _safe(text: str) -> str:
+    """What is not printable can only stand in strings, where an escape means the same."""
+    return _NOT_ASCII.sub(lambda found: found[0] if found[0].isprintable() else _utf16(found[0]), text)
+
+
+def _utf16(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
+
+
+def content(message: Entry | Message) -> dict[str, Any]:
+    """An entry or a message for programs; a body that is no text comes as base64."""
+    if isinstance(message, Entry):
+        document: dict[str, Any] = {
+            "topic": message.topic,
+            "partition": message.partition,
+            "offset": message.offset,
+            "key": message.key,
+        }
+    else:
+        document = {
+            "queue": message.queue,
+            "id": message.message_id,
+            "priority": message.priority,
+            "sender": message.sender_id,
+            "receiver": message.receiver_id,
+            "context": message.context,
+        }
+    document |= {"time": message.time, "headers": message.headers}
+    text = decoded(message.body)
+    if text is None:
+        return document | {"body_base64": base64.b64encode(message.body).decode()}
+    return document | {"body": text}
+
+
+def message_line(message: Entry | Message, *, verbose: bool = False) -> str:
+    """An entry or a message for people, on one line."""
+    if not verbose:
+        return body_text(message.body)
+    if isinstance(message, Entry):
+        where = f"{message.partition}@{message.offset}"
+        labels = {} if message.key is None else {"key": message.key}
+    else:
+        where = f"#{message.message_id} p{message.priority}"
+        labels = {}
+    labels |= message.headers
+    words = [where, f"{message.time:%Y-%m-%dT%H:%M:%S.%fZ}"]
+    words += [f"{printable(name)}={printable(value)}" for name, value in labels.items()]
+    return "  ".join([*words, body_text(message.body)])
+
+
+# Printing
+
+
+def write(line: str) -> None:
+    """A line of output. Characters that the output's encoding does not have become escapes."""
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+
+
+def write_messages(messages: Iterable[Entry | Message], form: StreamFormat, *, verbose: bool = False) -> None:
+    """Messages one a line; they have left this program when this returns."""
+    if form is StreamFormat.RAW:
+        sys.stdout.flush()
+        out = sys.stdout.buffer
+        out.writelines(part for message in messages for part in (message.body, b"\n"))
+        out.flush()
+        return
+    for message in messages:
+        if form is StreamFormat.JSON:
+            write(json_line(content(message)))
+        else:
+            write(message_line(message, verbose=verbose))
+    sys.stdout.flush()
+
+
+def write_document(document: object) -> None:
+    write(json_document(document))
+
+
+def write_facts(facts: Mapping[str, Cell]) -> None:
+    """Names and values below each other."""
+    width = max(map(len, facts), default=0)
+    for name, value in facts.items():
+        write(f"{name:<{width}}  {_cell(value)}")
+
+
+def write_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, empty: str) -> None:
+    """A table: drawn by rich on a terminal, in plain columns that are never cut off elsewhere. Columns of
+    numbers stand on the right."""
+    if not rows:
+        write(empty)
+        return
+    cells = [[_cell(value) for value in row] for row in rows]
+    right = [all(_is_quantity(row[i]) for row in rows) for i in range(len(columns))]
+    if sys.stdout.isatty():
+        _draw(columns, cells, right)
+        return
+    lines = [[name.upper() for name in columns], *cells]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    for line in lines:
+        padded = [
+            f"{cell:>{width}}" if is_right else f"{cell:<{width}}"
+            for cell, width, is_right in zip(line, widths, right, strict=True)
+        ]
+        write("  ".join(padded).rstrip())
+
+
+def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold")
+    for name, is_right in zip(columns, right, strict=True):
+        table.add_column(Text(name), justify="right" if is_right else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
+    Console().print(table)
+
+
+def _cell(value: Cell) -> str:
+    return "-" if value is None else f"{value:,}" if type(value) is int else printable(str(value))
+
+
+def _is_quantity(value: Cell) -> bool:
+    return value is None or type(value) is int

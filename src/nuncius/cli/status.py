@@ -1,0 +1,58 @@
+"""`nuncius status`: what a node knows about itself and its store."""
+
+import asyncio
+import time
+
+import typer
+
+from nuncius.cli import output
+from nuncius.cli.connection import DEFAULT_URL, TIMEOUT, Output, Timeout, Url, run
+from nuncius.cli.output import Cell, Format
+from nuncius.cli.queues import write_queues
+from nuncius.cli.topics import document, write_subscriptions, write_topics
+from nuncius.client import AsyncClient
+
+SIZES = {"bytes": "database", "accepted_bytes": "accepted, not stored yet"}
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(status)
+
+
+def status(url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Format.TABLE) -> None:
+    """Show the node and its store, and all queues, topics and subscriptions."""
+
+    async def work(client: AsyncClient) -> None:
+        begin = time.perf_counter()
+        await client.ping()
+        there_and_back = time.perf_counter() - begin
+        facts, queues, topics, subscriptions = await asyncio.gather(
+            client.status(), client.queues(), client.topics(), client.subscriptions()
+        )
+        if form is Format.JSON:
+            output.write_document(
+                {
+                    "url": url,
+                    "ping_ms": round(there_and_back * 1000, 3),
+                    "node": facts,
+                    "queues": queues,
+                    "topics": [document(topic) for topic in topics],
+                    "subscriptions": subscriptions,
+                }
+            )
+            return
+        shown: dict[str, Cell] = {"url": url, "ping": f"{there_and_back * 1000:.1f} ms"}
+        for name, value in facts.items():
+            if name in SIZES:
+                shown[SIZES[name]] = output.size(int(value))
+            else:
+                shown[name] = value if isinstance(value, int) else str(value)
+        output.write_facts(shown)
+        output.write("")
+        write_queues(queues)
+        output.write("")
+        write_topics(topics)
+        output.write("")
+        write_subscriptions(subscriptions)
+
+    run(work, url, timeout)

@@ -1,0 +1,183 @@
+"""Several worker processes behind the same ports.
+
+The supervisor holds the ports and lets every worker listen on them too (SO_REUSEPORT): the kernel spreads
+connections over the workers, and no port is lost while one is replaced. A worker that dies is started again,
+at once the first time and then after longer and longer pauses. The supervisor itself carries no messages.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+
+import msgspec
+
+from nuncius.cli.node import (
+    Announce,
+    Endpoints,
+    NodeError,
+    NodeSettings,
+    Ports,
+    cannot_listen,
+    warn_of_strangers,
+)
+from nuncius.cli.stopping import stop_event
+from nuncius.cli.worker import Orders, Report
+
+log = logging.getLogger(__name__)
+
+DOORS = ("telesto",)  # the doors there are
+FIRST_PAUSE = 0.1
+LAST_PAUSE = 10.0
+STEADY_SECONDS = 30.0  # who lived that long starts again without a pause worth mentioning
+
+
+def run(
+    settings: NodeSettings,
+    workers: int,
+    announce: Announce,
+    *,
+    log_level: str,
+    log_format: str,
+    on_leash: bool = False,
+) -> None:
+    """Runs that many workers until told to stop."""
+    with _reserved(settings) as ports:
+        shared = NodeSettings(settings.dsn, settings.host, ports, share_ports=True)
+        supervisor = Supervisor(Orders(shared, log_level, log_format), workers)
+        asyncio.run(supervisor.serve(announce, on_leash=on_leash))
+
+
+class Supervisor:
+    def __init__(self, orders: Orders, workers: int) -> None:
+        self._orders = msgspec.json.encode(orders) + b"\n"
+        self._workers = workers
+        self._host = orders.settings.host
+        self._running: set[asyncio.subprocess.Process] = set()
+
+    async def serve(self, announce: Announce, *, on_leash: bool) -> None:
+        stop = stop_event(on_leash=on_leash)
+        warn_of_strangers(self._host)
+        keepers: list[asyncio.Task[None]] = []
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            # The first one brings the schema up to date, and its failure is the failure of all.
+            endpoints = await self._start_all(keepers, stop, stopping)
+            if endpoints is not None:
+                with announce(endpoints):
+                    await stopping
+        finally:
+            stop.set()
+            stopping.cancel()
+            for process in list(self._running):
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGTERM)
+            await asyncio.gather(*keepers)
+
+    async def _start_all(
+        self,
+        keepers: list[asyncio.Task[None]],
+        stop: asyncio.Event,
+        stopping: asyncio.Future[bool],
+    ) -> Endpoints | None:
+        """Where the workers listen, when all of them do; None if we are to stop before that."""
+        endpoints: Endpoints | None = None
+        for some in (1, self._workers - 1):
+            reports: list[asyncio.Future[Report]] = []
+            for _ in range(some):
+                report: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
+                keepers.append(asyncio.create_task(self._keep(report, stop)))
+                reports.append(report)
+            for report in reports:
+                await asyncio.wait({report, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if stop.is_set():
+                    return None
+                if report.result().endpoints is None:
+                    raise NodeError(report.result().error)
+                endpoints = report.result().endpoints
+        return endpoints
+
+    async def _keep(self, first: asyncio.Future[Report], stop: asyncio.Event) -> None:
+        """Keeps one worker running. The first report goes to whoever waits for all of them."""
+        loop = asyncio.get_running_loop()
+        pause = FIRST_PAUSE
+        while not stop.is_set():
+            began = loop.time()
+            process = await self._start()
+            report = await _report(process)
+            if not first.done():
+                first.set_result(report)
+            code = await process.wait()
+            self._running.discard(process)
+            if stop.is_set():
+                return
+            log.error(
+                "a worker died; starting another",
+                extra={"pid": process.pid, "code": code, "error": report.error},
+            )
+            if loop.time() - began > STEADY_SECONDS:
+                pause = FIRST_PAUSE
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await stop.wait()
+            pause = min(2 * pause, LAST_PAUSE)
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "nuncius.cli.worker",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C on a terminal is for the supervisor alone
+        )
+        self._running.add(process)
+        assert process.stdin is not None
+        process.stdin.write(self._orders)
+        return process
+
+
+async def _report(process: asyncio.subprocess.Process) -> Report:
+    assert process.stdout is not None
+    line = await process.stdout.readline()
+    if not line:
+        return Report(error="a worker died while it started")
+    return msgspec.json.decode(line, type=Report)
+
+
+@contextlib.contextmanager
+def _reserved(settings: NodeSettings) -> Iterator[Ports]:
+    """The ports with real numbers for 0, held so that nobody else can take them."""
+    numbers: dict[str, int | None] = msgspec.structs.asdict(settings.ports)
+    with contextlib.ExitStack() as held:
+        for door in DOORS:
+            port = numbers[door]
+            if port is None:
+                continue
+            try:
+                if port:
+                    _reserve(settings.host, port, share=False).close()  # nobody else is there
+                held_socket = held.enter_context(_reserve(settings.host, port, share=True))
+            except OSError as error:
+                raise cannot_listen(door, settings.host, port, error) from error
+            numbers[door] = held_socket.getsockname()[1]
+        yield Ports(**numbers)
+
+
+def _reserve(host: str, port: int, *, share: bool) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    reserved = socket.socket(family, kind, protocol)
+    try:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if share:
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reserved.bind(address)
+    except BaseException:
+        reserved.close()
+        raise
+    return reserved

@@ -1,0 +1,243 @@
+"""`nuncius topic`: make topics, look at them and their subscriptions, say how long entries stay."""
+
+import shlex
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from nuncius.cli import amounts, output
+from nuncius.cli.connection import (
+    DEFAULT_URL,
+    TIMEOUT,
+    Output,
+    Timeout,
+    Url,
+    Yes,
+    if_missing,
+    make_sure,
+    run,
+)
+from nuncius.cli.output import Format
+from nuncius.client import AsyncClient, NotFound
+from nuncius.client.model import SubscriptionState, TopicState
+
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+
+
+class Retention(StrEnum):
+    FOREVER = "forever"
+    SUBSCRIBERS = "subscribers"
+    TIME = "time"
+    SIZE = "size"
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(help="Make topics, look at them, empty and delete them.", no_args_is_help=True)
+    group.command("list")(list_topics)
+    group.command("show")(show)
+    group.command("create")(create)
+    group.command("delete")(delete)
+    group.command("purge")(purge)
+    group.command("set-retention")(set_retention)
+    group.command("subscriptions")(subscriptions)
+    group.command("unsubscribe")(unsubscribe)
+    app.add_typer(group, name="topic")
+
+
+def advice(topic: str) -> str:
+    """What to do when there is no such topic."""
+    return f"make it with: nuncius topic create {shlex.quote(topic)}"
+
+
+async def existing(client: AsyncClient, name: str) -> TopicState:
+    found = await client.topics(name)
+    if not found:
+        raise NotFound(f"there is no topic {name!r}; {advice(name)}")
+    return found[0]
+
+
+def list_topics(url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Format.TABLE) -> None:
+    """List all topics."""
+
+    async def work(client: AsyncClient) -> None:
+        topics = await client.topics()
+        if form is Format.JSON:
+            output.write_document([document(topic) for topic in topics])
+        else:
+            write_topics(topics)
+
+    run(work, url, timeout)
+
+
+def document(topic: TopicState) -> dict[str, Any]:
+    """A topic for programs."""
+    partitions = [
+        msgspec.structs.asdict(partition) | {"entries": partition.entries} for partition in topic.partitions
+    ]
+    return msgspec.structs.asdict(topic) | {"partitions": partitions, "entries": topic.entries}
+
+
+def write_topics(topics: list[TopicState]) -> None:
+    output.write_table(
+        ("topic", "partitions", "entries", "subscriptions", "retention"),
+        [(t.name, len(t.partitions), t.entries, t.subscriptions, retention(t)) for t in topics],
+        empty="there are no topics",
+    )
+
+
+def write_subscriptions(subscriptions: list[SubscriptionState]) -> None:
+    output.write_table(
+        ("topic", "subscriber", "lag", "confirmed", "holds retention"),
+        [
+            (
+                s.topic,
+                s.subscriber,
+                s.lag,
+                output.since(s.confirmed),
+                "yes" if s.holds_retention else "no",
+            )
+            for s in subscriptions
+        ],
+        empty="there are no subscriptions",
+    )
+
+
+def retention(topic: TopicState) -> str:
+    if topic.retention_seconds is not None:
+        return f"time {output.age(topic.retention_seconds)}"
+    if topic.retention_bytes is not None:
+        return f"size {output.size(topic.retention_bytes)}"
+    return topic.retention
+
+
+def show(name: Name, url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Format.TABLE) -> None:
+    """Show one topic: its partitions, its retention and its subscriptions."""
+
+    async def work(client: AsyncClient) -> None:
+        topic = await existing(client, name)
+        readers = await client.subscriptions(name)
+        if form is Format.JSON:
+            output.write_document(document(topic) | {"subscriptions": readers})
+            return
+        output.write_facts(
+            {
+                "topic": topic.name,
+                "entries": topic.entries,
+                "retention": retention(topic),
+                "age": output.since(topic.created),
+            }
+        )
+        output.write("")
+        output.write_table(
+            ("partition", "first offset", "next offset", "entries"),
+            [(p.partition, p.first_offset, p.next_offset, p.entries) for p in topic.partitions],
+            empty="",
+        )
+        output.write("")
+        write_subscriptions(readers)
+
+    run(work, url, timeout)
+
+
+def create(
+    name: Name,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="How many.")] = 1,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = TIMEOUT,
+) -> None:
+    """Make a topic. Publishing makes one too, with one partition."""
+
+    async def work(client: AsyncClient) -> None:
+        await client.create_topic(name, partitions=partitions)
+        plural = "" if partitions == 1 else "s"
+        output.write(f"topic {output.printable(name)} has {partitions} partition{plural}")
+
+    run(work, url, timeout)
+
+
+def delete(name: Name, yes: Yes = False, url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT) -> None:
+    """Delete a topic with its entries and its subscriptions."""
+    make_sure(f"Delete topic {output.printable(name)} with its entries and subscriptions?", yes=yes)
+
+    async def work(client: AsyncClient) -> None:
+        await client.delete_topic(name)
+        output.write(f"topic {output.printable(name)} is deleted")
+
+    run(work, url, timeout)
+
+
+def purge(name: Name, yes: Yes = False, url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT) -> None:
+    """Throw all entries of a topic away. Offsets go on from where they were."""
+    make_sure(f"Throw all entries of topic {output.printable(name)} away?", yes=yes)
+
+    async def work(client: AsyncClient) -> None:
+        with if_missing(advice(name)):
+            removed = await client.purge_topic(name)
+        output.write(f"{removed:,} entries are gone")
+
+    run(work, url, timeout)
+
+
+def set_retention(
+    name: Name,
+    mode: Annotated[Retention, typer.Argument(help="How long entries stay.")],
+    amount: Annotated[
+        str | None, typer.Argument(help="For time, as in 7d; for size a partition, as in 10GB.")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = TIMEOUT,
+) -> None:
+    """Say how long entries stay: forever, until all subscribers have them, for a time, up to a size."""
+    wants_amount = mode in (Retention.TIME, Retention.SIZE)
+    if wants_amount != (amount is not None):
+        complaint = "needs an amount" if wants_amount else "has no amount"
+        raise typer.BadParameter(f"retention {mode.value!r} {complaint}", param_hint="AMOUNT")
+    seconds = amounts.seconds(amount) if amount and mode is Retention.TIME else None
+    size = amounts.size(amount) if amount and mode is Retention.SIZE else None
+
+    async def work(client: AsyncClient) -> None:
+        with if_missing(advice(name)):
+            await client.set_retention(name, mode.value, seconds=seconds, bytes=size)
+        topic = await existing(client, name)
+        output.write(f"topic {output.printable(name)} keeps entries: {retention(topic)}")
+
+    run(work, url, timeout)
+
+
+def subscriptions(
+    name: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Only this one's.")] = None,
+    subscriber: Annotated[str | None, typer.Option(help="Only this subscriber's.")] = None,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = TIMEOUT,
+    form: Output = Format.TABLE,
+) -> None:
+    """List subscriptions and how far they are behind."""
+
+    async def work(client: AsyncClient) -> None:
+        if name is not None:
+            await existing(client, name)
+        found = await client.subscriptions(name, subscriber)
+        if form is Format.JSON:
+            output.write_document(found)
+        else:
+            write_subscriptions(found)
+
+    run(work, url, timeout)
+
+
+def unsubscribe(
+    name: Name,
+    subscriber: Annotated[str, typer.Argument(help="The subscriber's name.")],
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = TIMEOUT,
+) -> None:
+    """End a subscription and forget its place."""
+    what = f"{output.printable(subscriber)} to {output.printable(name)}"
+
+    async def work(client: AsyncClient) -> None:
+        await client.unsubscribe(name, subscriber)
+        output.write(f"the subscription of {what} is ended")
+
+    run(work, url, timeout)

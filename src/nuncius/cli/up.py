@@ -1,0 +1,127 @@
+"""`nuncius up`: a node, with a PostgreSQL of its own or on yours."""
+
+import contextlib
+import signal
+import sys
+from enum import StrEnum
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+_LATER = "Not in this release; accepted for later."
+
+
+class LogLevel(StrEnum):
+    """How much to log."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """How to log."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(up)
+
+
+def up(
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the embedded PostgreSQL keeps its data. Default: $NUNCIUS_DATA_DIR, "
+            "or nuncius in the user's data directory.",
+        ),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(metavar="DSN", help="Use this PostgreSQL (15 or newer), start none."),
+    ] = None,
+    ready_file: Annotated[
+        Path | None,
+        typer.Option(help="Written when all doors are open: process, store and ports as JSON."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    telesto_port: Annotated[
+        str,
+        typer.Option(metavar="PORT", help="For the native protocol. 0: any free one; off: closed."),
+    ] = "9001",
+    stomp_port: Annotated[str, typer.Option(metavar="PORT", help=_LATER)] = "55664",
+    zeromq_port: Annotated[str, typer.Option(metavar="PORT", help=_LATER)] = "5555",
+    http_port: Annotated[str, typer.Option(metavar="PORT", help=_LATER)] = "5000",
+    tribbler_port: Annotated[str, typer.Option(metavar="PORT", help=_LATER)] = "9009",
+    workers: Annotated[int, typer.Option(min=1, max=256, help="Processes behind the same ports.")] = 1,
+    store_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            help="Let the embedded PostgreSQL also listen on this port of 127.0.0.1, "
+            "with the password in the data directory.",
+        ),
+    ] = None,
+    log_level: Annotated[LogLevel, typer.Option(help="How much to log.")] = LogLevel.WARNING,
+    log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.TEXT,
+    on_leash: Annotated[
+        bool, typer.Option(hidden=True, help="Say on stdout when ready; stop when stdin ends.")
+    ] = False,
+) -> None:
+    """Start a node. Ctrl-C or SIGTERM stops it, after it has answered what it accepted."""
+    if store is not None and data_dir is not None:
+        raise typer.BadParameter("give --data-dir or --store, not both", param_hint="--store")
+    if store is not None and store_port is not None:
+        raise typer.BadParameter("is for the embedded server only", param_hint="--store-port")
+    numbers = {
+        "telesto": port("--telesto-port", telesto_port),
+        "stomp": port("--stomp-port", stomp_port),
+        "zeromq": port("--zeromq-port", zeromq_port),
+        "http": port("--http-port", http_port),
+        "tribbler": port("--tribbler-port", tribbler_port),
+    }
+    from nuncius.cli import embedding, logs, node, ready, supervisor
+
+    logs.configure(log_level, log_format)
+    signal.signal(signal.SIGTERM, _leave)
+    if ready_file is not None:
+        ready.remove_stale(ready_file)
+    with contextlib.ExitStack() as stack:
+        if store is None:
+            data_dir = (data_dir or embedding.default_data_dir()).absolute()
+            server = stack.enter_context(embedding.hosted(data_dir, tcp_port=store_port))
+            store = server.dsn
+        settings = node.NodeSettings(store, host, node.Ports(**numbers))
+        announce = ready.announcement(store, file=ready_file, data_dir=data_dir, on_leash=on_leash)
+        if workers == 1:
+            node.run(settings, announce, on_leash=on_leash)
+        else:
+            supervisor.run(
+                settings,
+                workers,
+                announce,
+                log_level=log_level,
+                log_format=log_format,
+                on_leash=on_leash,
+            )
+
+
+def port(option: str, text: str) -> int | None:
+    """A port number, 0 for any free one, None for `off`."""
+    if text == "off":
+        return None
+    if text.isdecimal() and int(text) < 65536:
+        return int(text)
+    raise typer.BadParameter(f"{text!r} is neither a port nor 'off'", param_hint=option)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """SIGTERM before the node runs: what was begun is undone on the way out."""
+    del frame
+    sys.exit(128 + number)

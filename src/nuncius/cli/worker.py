@@ -1,0 +1,60 @@
+"""One of several processes behind the same ports. Started by the supervisor, never by hand.
+
+It reads its settings from stdin, so that a password in a store's address shows up in no list of processes,
+and keeps stdin as its leash. On stdout it says once what became of its start.
+"""
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from nuncius.cli import logs, node
+from nuncius.cli.errors import explain
+from nuncius.cli.node import Endpoints, NodeSettings
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """What the supervisor sends to a worker."""
+
+    settings: NodeSettings
+    log_level: str
+    log_format: str
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a worker answers: where it listens, or why it does not."""
+
+    endpoints: Endpoints | None = None
+    error: str = ""
+
+
+def main() -> int:
+    # Unbuffered: whatever would be read ahead here would be lost to the leash.
+    line = sys.stdin.buffer.raw.readline()  # type: ignore[attr-defined]
+    orders = msgspec.json.decode(line, type=Orders)
+    logs.configure(orders.log_level, orders.log_format)
+    try:
+        node.run(orders.settings, _announce, on_leash=True)
+    except Exception as error:
+        logging.getLogger(__name__).debug("the worker failed", exc_info=True)
+        _report(Report(error=explain(error)))
+        return 1
+    return 0
+
+
+@contextmanager
+def _announce(endpoints: Endpoints) -> Iterator[None]:
+    _report(Report(endpoints))
+    yield
+
+
+def _report(report: Report) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
