@@ -36,8 +36,7 @@ _QUERIES = {
         select format('%s on %s: %s', conname, conrelid::regclass, pg_get_constraintdef(oid))
         from pg_constraint where connamespace = 'nuncius'::regnamespace""",
     "index": "select indexdef from pg_indexes where schemaname = 'nuncius'",
-    "view": "select format('%s: %s', viewname, definition) from pg_views"
-    " where schemaname = 'nuncius'",
+    "view": "select format('%s: %s', viewname, definition) from pg_views where schemaname = 'nuncius'",
     "trigger": """
         select pg_get_triggerdef(g.oid) from pg_trigger g join pg_class c on c.oid = g.tgrelid
         where c.relnamespace = 'nuncius'::regnamespace and not g.tgisinternal""",

@@ -1,6 +1,7 @@
 """Calls of the array procedures for topics, with the arguments that a test cares about."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from nuncius.store.driver import Connection
@@ -10,7 +11,8 @@ PUBLISH_MANY = (
 )
 
 
-class Send(NamedTuple):
+@dataclass(frozen=True)
+class Send:
     """Entries for one topic and publisher; `partitions` is one for all, or one an entry."""
 
     topic: int

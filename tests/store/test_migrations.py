@@ -107,9 +107,7 @@ async def test_printed_script(empty_dsn: str, empty: Connection, dsn: str) -> No
     await migrated.close()
 
 
-async def test_printed_script_for_another_version(
-    empty_dsn: str, empty: Connection, sql: Path
-) -> None:
+async def test_printed_script_for_another_version(empty_dsn: str, empty: Connection, sql: Path) -> None:
     """A script printed for one version changes nothing in a database at another."""
     script = migrations.pending_sql(after=1, sql=sql)
     assert "at version 1" in psql(empty_dsn, script).stderr

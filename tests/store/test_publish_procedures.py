@@ -1,6 +1,7 @@
 """Publishing in SQL: offsets are dense and in commit order, a publisher's count is stored once."""
 
 import asyncio
+from dataclasses import replace
 
 import asyncpg
 import pytest
@@ -228,7 +229,7 @@ async def test_stale_layout(connection: Connection) -> None:
     stale = Send(news, [b"a", b"b"], [1, 2], alice, 1, layout=3)
     right = Send(news, [b"c"], 1, layout=2)
     assert (await publish_many(connection, stale, right)).bases == [OTHER_LAYOUT, OTHER_LAYOUT, 0]
-    again = stale._replace(layout=2)
+    again = replace(stale, layout=2)
     assert (await publish_many(connection, again)).bases == [1, 0]
 
 
@@ -461,7 +462,7 @@ def keys_seen() -> list[tuple[str, int]]:
 async def test_key_to_partition_is_the_same_in_sql(connection: Connection) -> None:
     """SQL and nodes compute the same partition for every key."""
     keys: list[tuple[str, int]] = []
-    test_key_and_partition(keys)  # type: ignore[call-arg]
+    test_key_and_partition(keys)
     assert len(keys) >= 50
     rows = await connection.fetch(
         "select nuncius.partition_of(k, n) from unnest($1::text[], $2::int[]) u(k, n)",

@@ -57,6 +57,7 @@ class Queues:
         self._store = store
         self._listener = listener
         self._limits = limits
+        self._loop = asyncio.get_running_loop()  # kept: asking for it costs a system call on Python 3.11
         self._putting = store.combiner("put", put)
         self._room = WaitingRoom(store, self._put_back)
         self._contexts: deque[int] = deque()
@@ -170,7 +171,7 @@ class Queues:
         check_int32("a receiver", receiver)
         check_int32("a sender", sender)
         check_int32("a context", context)
-        deadline = asyncio.get_running_loop().time() + wait
+        deadline = self._loop.time() + wait
         waiter = Waiter(queue_id, receiver, sender, context, mode, limit, deadline, done, caller)
         self._room.enter(waiter)
         return waiter

@@ -40,7 +40,7 @@ def build() -> typer.Typer:
     return app
 
 
-def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer calls it so
+def _show_version(asked: bool) -> None:
     if asked:
         from nuncius import __version__
 

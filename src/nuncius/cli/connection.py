@@ -10,11 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from nuncius.cli.errors import INTERRUPTED
 from nuncius.cli.output import Format, StreamFormat
-from nuncius.client import AsyncClient, CannotConnect, NotFound
-from nuncius.client.address import DEFAULT_URL
-
-NOTHING = 3  # exit code: nothing was there, or not in time
+from nuncius.client import AsyncClient, CannotConnect, NotFound, address
 
 Url = Annotated[
     str, typer.Option("--url", envvar="NUNCIUS_URL", help="Where the broker is.", show_default=True)
@@ -30,8 +28,8 @@ StreamOutput = Annotated[
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show more than the body of a message.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
+DEFAULT_URL = address.DEFAULT_URL
 TIMEOUT = 30.0
-__all__ = ["DEFAULT_URL", "NOTHING", "TIMEOUT", "Output", "StreamOutput", "Timeout", "Url"]
 
 
 def run(
@@ -46,7 +44,7 @@ def run(
     try:
         code = asyncio.run(_connected(work, url, timeout, name, publisher))
     except KeyboardInterrupt:
-        code = 128 + signal.SIGINT
+        code = INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has seen enough. Python would complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,6 +10,7 @@ from nuncius.store.errors import StoreUnavailable
 from nuncius.store.lane import CONNECTION_ERRORS
 
 CONNECT_SECONDS = 10
+_REFUSALS: tuple[type[Exception], ...] = (*CONNECTION_ERRORS, asyncpg.PostgresError)
 
 
 @asynccontextmanager
@@ -22,7 +23,7 @@ async def connected(dsn: str) -> AsyncIterator[Connection]:
         raise StoreUnavailable(
             f"cannot connect to the store: no answer within {CONNECT_SECONDS} seconds"
         ) from error
-    except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
+    except _REFUSALS as error:
         raise StoreUnavailable(f"cannot connect to the store: {error}") from error
     try:
         yield connection

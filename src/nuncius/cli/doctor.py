@@ -3,7 +3,6 @@
 import asyncio
 import platform
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +14,7 @@ from nuncius.cli.connection import DEFAULT_URL, Output, Url
 from nuncius.cli.findings import Finding, State, fail, ok, warn
 from nuncius.cli.output import Format
 
+OLDEST_PYTHON = (3, 11)
 LITTLE_SPACE = 2 << 30
 NO_SPACE = 256 << 20
 ANSWER_SECONDS = 3.0
@@ -64,7 +64,7 @@ def _show(finding: Finding) -> None:
 
 def _python() -> Finding:
     version = f"{platform.python_implementation()} {platform.python_version()}"
-    if sys.version_info < (3, 11):
+    if tuple(map(int, platform.python_version_tuple()[:2])) < OLDEST_PYTHON:
         return fail("Python", version, "install 3.11 or newer")
     return ok("Python", version)
 

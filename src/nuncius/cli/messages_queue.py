@@ -11,7 +11,6 @@ import typer
 from nuncius.cli import output
 from nuncius.cli.connection import (
     DEFAULT_URL,
-    NOTHING,
     TIMEOUT,
     Output,
     StreamOutput,
@@ -21,6 +20,7 @@ from nuncius.cli.connection import (
     if_missing,
     run,
 )
+from nuncius.cli.errors import NOTHING
 from nuncius.cli.input import Bodies, Files, Headers, Lines, check_sources, groups, parse_headers
 from nuncius.cli.output import Format, StreamFormat
 from nuncius.cli.queues import advice

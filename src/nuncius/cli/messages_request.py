@@ -18,13 +18,13 @@ from nuncius.cli.connection import (
     if_missing,
     run,
 )
+from nuncius.cli.errors import FAILED
 from nuncius.cli.input import Headers, parse_headers
 from nuncius.cli.messages_queue import FOLLOW_SECONDS, Queue
 from nuncius.cli.output import StreamFormat
 from nuncius.cli.queues import advice
 from nuncius.client import AsyncClient, InvalidInput, Message
 
-FAILED = 1
 ERROR = "error"  # the header of an answer that says what went wrong
 
 

@@ -10,7 +10,6 @@ import typer
 from nuncius.cli import output
 from nuncius.cli.connection import (
     DEFAULT_URL,
-    NOTHING,
     TIMEOUT,
     Output,
     StreamOutput,
@@ -19,6 +18,7 @@ from nuncius.cli.connection import (
     Verbose,
     run,
 )
+from nuncius.cli.errors import NOTHING
 from nuncius.cli.input import Bodies, Files, Headers, Lines, check_sources, groups, parse_headers
 from nuncius.cli.output import Format, StreamFormat
 from nuncius.cli.sending import Progress, send_all

@@ -1,6 +1,5 @@
 """One node: a broker on a store, and the doors through which clients reach it."""
 
-import asyncio
 import errno
 import ipaddress
 import logging

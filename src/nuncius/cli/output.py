@@ -15,12 +15,11 @@ from typing import Any
 
 import msgspec
 
+from nuncius.cli.logs import escape
 from nuncius.client.model import Entry, Message
 
 Cell = str | int | None
-Document = Mapping[str, Any]
 
-_NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"))
 _NOT_ASCII = re.compile(r"[^\x20-\x7e\n]")
@@ -43,19 +42,7 @@ class StreamFormat(StrEnum):
 
 # Values
 
-
-def printable(text: str) -> str:
-    """The text on one line, with escapes in place of what could control a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else _NAMED.get(c) or _escape(c) for c in text)
-
-
-def _escape(character: str) -> str:
-    number = ord(character)
-    if number < 0x100:
-        return f"\\x{number:02x}"
-    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+printable = escape  # the same for a terminal as for a log: on one line, nothing that acts on it
 
 
 def body_text(body: bytes) -> str:

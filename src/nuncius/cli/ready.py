@@ -63,7 +63,7 @@ def announcement(store: str, *, file: Path | None, data_dir: Path | None, on_lea
 
 
 def as_ready(store: str, endpoints: Endpoints) -> Ready:
-    ports = {name: endpoint and endpoint.port for name, endpoint in endpoints.items()}
+    ports = {name: endpoint.port if endpoint else None for name, endpoint in endpoints.items()}
     return Ready(os.getpid(), store, endpoints, ports)
 
 

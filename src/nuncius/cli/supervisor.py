@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -62,7 +63,7 @@ class Supervisor:
         stop = stop_event(on_leash=on_leash)
         warn_of_strangers(self._host)
         keepers: list[asyncio.Task[None]] = []
-        stopping = asyncio.ensure_future(stop.wait())
+        stopping = asyncio.create_task(_wait_for(stop))
         try:
             # The first one brings the schema up to date, and its failure is the failure of all.
             endpoints = await self._start_all(keepers, stop, stopping)
@@ -81,7 +82,7 @@ class Supervisor:
         self,
         keepers: list[asyncio.Task[None]],
         stop: asyncio.Event,
-        stopping: asyncio.Future[bool],
+        stopping: asyncio.Task[None],
     ) -> Endpoints | None:
         """Where the workers listen, when all of them do; None if we are to stop before that."""
         endpoints: Endpoints | None = None
@@ -92,7 +93,8 @@ class Supervisor:
                 keepers.append(asyncio.create_task(self._keep(report, stop)))
                 reports.append(report)
             for report in reports:
-                await asyncio.wait({report, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                either: set[asyncio.Future[Any]] = {report, stopping}
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 if stop.is_set():
                     return None
                 if report.result().endpoints is None:
@@ -138,6 +140,10 @@ class Supervisor:
         assert process.stdin is not None
         process.stdin.write(self._orders)
         return process
+
+
+async def _wait_for(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 async def _report(process: asyncio.subprocess.Process) -> Report:

@@ -32,9 +32,8 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def main() -> int:
-    # Unbuffered: whatever would be read ahead here would be lost to the leash.
-    line = sys.stdin.buffer.raw.readline()  # type: ignore[attr-defined]
-    orders = msgspec.json.decode(line, type=Orders)
+    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as unbuffered:
+        orders = msgspec.json.decode(unbuffered.readline(), type=Orders)
     logs.configure(orders.log_level, orders.log_format)
     try:
         node.run(orders.settings, _announce, on_leash=True)

@@ -16,12 +16,15 @@ from nuncius.client.errors import (
 )
 from nuncius.client.model import Entry, Message, PutReceipt, Receipt
 from nuncius.client.subscription import AsyncSubscription
+from nuncius.client.sync import Client
+from nuncius.client.sync_subscription import Subscription
 
 __all__ = [
     "AlreadyExists",
     "AsyncClient",
     "AsyncSubscription",
     "CannotConnect",
+    "Client",
     "Closed",
     "ConnectionLost",
     "Entry",
@@ -34,5 +37,6 @@ __all__ = [
     "PutReceipt",
     "Receipt",
     "Refused",
+    "Subscription",
     "Timeout",
 ]

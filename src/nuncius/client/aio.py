@@ -59,6 +59,7 @@ class AsyncClient:
         self._outbox = Outbox(self._caller, self._last_count if publisher else None)
         self._subscriptions: dict[int, AsyncSubscription] = {}
         self._paused: set[AsyncSubscription] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._max_body = 0
         self._identifying = asyncio.Lock()
         self.client_id = 0
@@ -438,7 +439,9 @@ class AsyncClient:
         self._max_body = welcome.max_body
         streams, self._subscriptions = self._subscriptions, {}
         for subscription in streams.values():
-            asyncio.get_running_loop().create_task(self._attach_again(subscription))
+            task = self._loop.create_task(self._attach_again(subscription))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _attach_again(self, subscription: AsyncSubscription) -> None:
         try:

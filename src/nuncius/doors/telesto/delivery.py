@@ -33,6 +33,7 @@ class Deliveries:
         self._wire = wire
         self._deliveries: dict[int, _Delivery] = {}
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def attach(self, packet: packets.Attach) -> Packet:
         if packet.request in self._deliveries or packet.credit < 1:
@@ -60,7 +61,9 @@ class Deliveries:
         subscription = self._subscriptions.get((packet.topic, packet.subscriber))
         answer = partial(self._confirmed, packet.request, cost)
         if subscription is None or packet.partition > len(subscription.topic.partition_ids):
-            asyncio.get_running_loop().create_task(self._confirm_later(packet, answer))
+            task = asyncio.get_running_loop().create_task(self._confirm_later(packet, answer))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         else:
             self._confirm(subscription, packet, answer)
 

@@ -67,7 +67,14 @@ begin
         v_busy := v_busy || nuncius.take_locks(78004, p_publishers, p_topics, p_wait);
     end if;
 
-    -- From here on nobody else adds to these partitions or counts for these publishers.
+    -- From here on nobody else adds to these partitions or counts for these publishers; and what was
+    -- deleted while we waited for its lock is not there any more.
+    for i in
+        select n from unnest(v_ids) with ordinality r(id, n)
+        where id is not null and not exists (select from nuncius.partitions p where p.partition_id = r.id)
+    loop
+        v_stops[p_sends[i]] := -2;
+    end loop;
     if p_publishers is not null then
         for i in 1 .. cardinality(p_topics) loop
             continue when p_publishers[i] is null or v_stops[i] < 0 or p_topics[i] = any (v_busy);

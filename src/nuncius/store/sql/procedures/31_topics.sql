@@ -86,7 +86,10 @@ create or replace function nuncius.set_retention(
     with changed as (
         update nuncius.topics
         set retention = p_mode, retention_seconds = p_seconds, retention_bytes = p_bytes
-        where topic_name = p_topic returning 1)
+        where topic_name = p_topic returning topic_id
+    ), measured_anew as (
+        update nuncius.partitions set measured_to = first_offset, measured_bytes = 0
+        where topic_id in (select topic_id from changed))
     select exists (select from changed)
 $$;
 
@@ -146,6 +149,7 @@ declare
     v_topic integer := nuncius.ensure_topic(p_topic);
     v_partitions integer := (select partition_count from nuncius.topics where topic_id = v_topic);
     v_publisher integer;
+    v_partition integer;
     v_base bigint;
 begin
     if (p_publisher is null) <> (p_count is null) then
@@ -154,15 +158,17 @@ begin
     if p_publisher is not null then
         select publisher_id into v_publisher from nuncius.ensure_publishers(array[p_publisher]);
     end if;
-    p_partition := coalesce(p_partition,
+    v_partition := coalesce(p_partition,
         nuncius.partition_of(coalesce(p_key, p_publisher), v_partitions),
         1 + floor(random() * v_partitions)::integer);
     select bases[1] into v_base from nuncius.publish_many(
-        array[v_topic], null, array[v_publisher], array[p_count], array[1], array[p_partition], array[1],
+        array[v_topic], null, array[v_publisher], array[p_count], array[1], array[v_partition], array[1],
         null, array[p_key], array[p_headers::text], array[p_body]);
     if v_base = -4 then
         raise invalid_parameter_value
-            using message = format('topic %L has no partition %s', p_topic, p_partition);
+            using message = format('topic %L has no partition %s', p_topic, v_partition);
+    elsif v_base = -2 then  -- deleted while we waited for it, so there is none: begin with a new one
+        return nuncius.publish(p_topic, p_body, p_key, p_headers, p_publisher, p_count, p_partition);
     end if;
     return nullif(v_base, -1);
 end $$;

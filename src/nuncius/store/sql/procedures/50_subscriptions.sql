@@ -8,12 +8,17 @@ create or replace function nuncius.subscribe(
 ) language plpgsql as $$
 #variable_conflict use_column
 declare
-    v_topic integer := nuncius.ensure_topic(p_topic);
+    v_topic integer;
 begin
     if p_start not in ('latest', 'earliest') then
         raise invalid_parameter_value
             using message = format('start at ''latest'' or ''earliest'', not at %L', p_start);
     end if;
+    loop
+        v_topic := nuncius.ensure_topic(p_topic);
+        perform from nuncius.topics where topic_id = v_topic for key share;
+        exit when found;  -- and nobody deletes it before we are done
+    end loop;
     insert into nuncius.subscriptions (topic_id, subscriber_name, holds_retention)
     values (v_topic, p_subscriber, p_holds_retention)
     on conflict do nothing

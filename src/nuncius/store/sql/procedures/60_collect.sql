@@ -1,19 +1,21 @@
 -- The collector: retention, and sweeping up after the path of messages. Any node may call it at any
 -- time; one works, the others are told that it is being done (null).
 
--- How far the entries of a partition may go, by its topic's retention; looks at no more than p_limit rows.
+-- How far the entries of a partition may go, by its topic's retention; drops no more than p_limit.
 create or replace function nuncius.retained_from(p_partition_id integer, p_limit integer)
 returns bigint language plpgsql as $$
 declare
     v record;
     v_from bigint;
     v_held bigint;
+    v_seen bigint;
     v_excess bigint;
     v_dropped bigint;
 begin
     select p.*, t.retention, t.retention_seconds, t.retention_bytes into v
     from nuncius.partitions p join nuncius.topics t using (topic_id)
-    where p.partition_id = p_partition_id;
+    where p.partition_id = p_partition_id
+    for update of p;  -- a purge in between would spoil the sums
 
     select min(coalesce(w.position, 0)) into v_held
     from nuncius.subscriptions s
@@ -33,19 +35,19 @@ begin
             select entry_offset, time_of_arrival from nuncius.entries
             where partition_id = p_partition_id and entry_offset >= v.first_offset
             order by entry_offset limit p_limit) e
-        where e.time_of_arrival < clock_timestamp() - make_interval(secs => v.retention_seconds);
+        where e.time_of_arrival < clock_timestamp()
+            - make_interval(secs => least(v.retention_seconds, 3155760000));  -- a century is for ever
     when 'size' then
-        with seen as (
-            select max(entry_offset) + 1 as upto, sum(octet_length(body)) as bytes from (
+        loop  -- until there is too much, or nothing more to measure
+            select coalesce(max(entry_offset) + 1, v.measured_to), coalesce(sum(octet_length(body)), 0)
+                + v.measured_bytes, count(*) into v.measured_to, v.measured_bytes, v_seen
+            from (
                 select entry_offset, body from nuncius.entries
                 where partition_id = p_partition_id and entry_offset >= v.measured_to
-                order by entry_offset limit p_limit) e
-        )
-        update nuncius.partitions p
-        set measured_to = coalesce(seen.upto, p.measured_to),
-            measured_bytes = p.measured_bytes + coalesce(seen.bytes, 0)
-        from seen where p.partition_id = p_partition_id
-        returning p.measured_to, p.measured_bytes - v.retention_bytes into v.measured_to, v_excess;
+                order by entry_offset limit p_limit) e;
+            v_excess := v.measured_bytes - v.retention_bytes;
+            exit when v_excess > 0 or v_seen < p_limit;
+        end loop;
         select max(e.entry_offset) + 1, sum(e.bytes) into v_from, v_dropped from (
             select entry_offset, octet_length(body) as bytes,
                 sum(octet_length(body)) over (order by entry_offset) - octet_length(body) as before
@@ -54,10 +56,11 @@ begin
                     and entry_offset < least(v.measured_to, v_held)
                 order by entry_offset limit p_limit) f) e
         where e.before < v_excess;
-        update nuncius.partitions set measured_bytes = measured_bytes - coalesce(v_dropped, 0)
+        update nuncius.partitions
+        set measured_to = v.measured_to, measured_bytes = v.measured_bytes - coalesce(v_dropped, 0)
         where partition_id = p_partition_id;
     end case;
-    return greatest(v.first_offset, least(v_from, v_held));
+    return greatest(v.first_offset, least(coalesce(v_from, v.first_offset), v_held));
 end $$;
 
 -- One bounded step of retention and removal; answers how many rows it removed. The caller goes on while

@@ -1,0 +1,131 @@
+"""An event loop in a thread of its own, for callers that have none."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+from nuncius.client import errors
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MAX_OPEN = 10_000  # calls that were started and have no result yet; the next one waits for one of them
+
+
+class Background:
+    """Runs coroutines for other threads, from the moment it is made until it is stopped."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="nuncius-client", daemon=True)
+        self._started: deque[tuple[Future[Any], Callable[[], Awaitable[Any]], bool]] = deque()
+        self._woken = False
+        self._room = threading.Semaphore(MAX_OPEN)
+        self._stopping = threading.Lock()
+        self._stopped = False
+        self._thread.start()
+
+    def call(self, verb: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs a coroutine and waits for its result. Ctrl-C ends the waiting and the coroutine."""
+        self._not_from_inside()
+        future = self.submit(verb, *args, **kwargs)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def submit(
+        self, verb: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> Future[T]:
+        """Runs a coroutine as a task."""
+        self._still_running()
+        return asyncio.run_coroutine_threadsafe(verb(*args, **kwargs), self._loop)
+
+    def start(self, verb: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Calls something that answers later, without a task of its own. What is started in a row is
+        called in one turn of the loop. Waits while too much is open, except inside the loop's thread."""
+        self._still_running()
+        counts = not self._is_inside()
+        if counts:
+            self._room.acquire()
+        future: Future[T] = Future()
+        self._started.append((future, partial(verb, *args, **kwargs), counts))
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._take_over)
+        return future
+
+    def wait(self, future: Future[T]) -> T:
+        """The result of something started."""
+        self._not_from_inside()
+        return future.result()
+
+    def stop(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Runs one last coroutine and ends the thread. Later calls do nothing."""
+        self._not_from_inside()
+        with self._stopping:
+            if self._stopped:
+                return
+            try:
+                self.call(last)
+            finally:
+                self._stopped = True
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            self._take_over()
+            left = asyncio.all_tasks(self._loop)
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()
+
+    def _take_over(self) -> None:
+        self._woken = False  # before looking: who comes from now on wakes us again
+        while self._started:
+            future, verb, counts = self._started.popleft()
+            settle = partial(self._settle, future, counts)
+            if not future.set_running_or_notify_cancel():
+                self._release(counts)
+                continue
+            try:
+                asyncio.ensure_future(verb()).add_done_callback(settle)
+            except Exception as error:
+                self._release(counts)
+                future.set_exception(error)
+
+    def _settle(self, future: Future[Any], counts: bool, done: asyncio.Future[Any]) -> None:
+        self._release(counts)
+        if done.cancelled():
+            future.set_exception(errors.Closed("the client was closed"))
+        elif (error := done.exception()) is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(done.result())
+
+    def _release(self, counts: bool) -> None:
+        if counts:
+            self._room.release()
+
+    def _still_running(self) -> None:
+        if self._stopped:
+            raise errors.Closed("the client is closed")
+
+    def _is_inside(self) -> bool:
+        return threading.get_ident() == self._thread.ident
+
+    def _not_from_inside(self) -> None:
+        """A callback of a future runs in our own thread; waiting there would be for ever."""
+        if self._is_inside():
+            raise RuntimeError("a callback of the client must not wait for the client")

@@ -1,0 +1,190 @@
+"""A throw-away broker for tests.
+
+    with nuncius.testing.broker() as broker:
+        with broker.client() as client:
+            client.publish("news", "hello")
+
+It is the real thing, a node with an embedded PostgreSQL, in processes of its own, on free ports and in a
+directory of its own, all of which are gone afterwards. That holds when the test is killed, too: the node stops
+when the pipe to its stdin ends, and a small guard process, which waits for the end of a pipe as well, then
+stops the PostgreSQL server and removes the directory.
+
+With pytest, `pytest_plugins = ["nuncius.testing"]` gives the fixture `nuncius_broker`: one broker a test.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nuncius.client import AsyncClient, Client
+
+_CLOSED = [f"--{door}-port=off" for door in ("stomp", "zeromq", "http", "tribbler")]
+_LAST_WORDS = 2000  # characters of a node's log in an error message
+_NODES_LEAVE = 10.0  # seconds that the guard gives nodes to end before it stops their server
+
+
+class BrokerDidNotStart(RuntimeError):
+    """The message has what the node said."""
+
+
+@contextlib.contextmanager
+def broker(*arguments: str, store: str | None = None) -> Iterator["Broker"]:
+    """A broker for as long as the context lasts.
+
+    `arguments` are more options for `nuncius up`, such as "--workers=2". With `store`, the address of a
+    database, the node runs on that and starts no PostgreSQL: a second node beside another broker, say.
+    """
+    with _directory() as directory:
+        made = Broker(directory, store, arguments)
+        try:
+            made.start()
+            yield made
+        finally:
+            made.stop()
+
+
+class Broker:
+    """A running node and what belongs to it. Made by `broker()`."""
+
+    def __init__(self, directory: Path, store: str | None, arguments: tuple[str, ...]) -> None:
+        self._store = store
+        self._arguments = arguments
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ready: dict[str, Any] = {}
+        self.data_dir: Path | None = None if store else directory / "data"
+        self.log: Path = directory / "node.log"
+        """What the node writes to stderr, over all its starts."""
+
+    @property
+    def pid(self) -> int:
+        """The node's process."""
+        return int(self._ready["pid"])
+
+    @property
+    def dsn(self) -> str:
+        """The address of the store's database."""
+        return str(self._ready["store"])
+
+    @property
+    def port(self) -> int:
+        """Where clients connect. It stays the same over a restart."""
+        return int(self._ready["ports"]["telesto"])
+
+    @property
+    def url(self) -> str:
+        return f"nuncius://127.0.0.1:{self.port}"
+
+    def client(self, **options: Any) -> "Client":
+        """A client of this broker; use it in a `with` block."""
+        from nuncius.client import Client
+
+        return Client(self.url, **options)
+
+    def async_client(self, **options: Any) -> "AsyncClient":
+        """A client for asyncio; use it in an `async with` block."""
+        from nuncius.client import AsyncClient
+
+        return AsyncClient(self.url, **options)
+
+    def start(self) -> None:
+        """Starts the node again after `stop` or `kill`, on the same port and with the same data."""
+        if self._process is not None:
+            return
+        command = [sys.executable, "-m", "nuncius", "up", "--on-leash", *_CLOSED]
+        command.append(f"--telesto-port={self.port if self._ready else 0}")
+        command.append(f"--store={self._store}" if self._store else f"--data-dir={self.data_dir}")
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, *self._arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the tests; the node ends when they do
+            )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            code = self._process.wait()
+            self._let_go()
+            said = self.log.read_text(errors="replace")[-_LAST_WORDS:].strip()
+            raise BrokerDidNotStart(f"the node ended with code {code}: {said}")
+        import msgspec
+
+        self._ready = msgspec.json.decode(line)
+
+    def stop(self) -> None:
+        """Stops the node cleanly; the data stays. Nothing if it does not run."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Ends the node as `kill -9` does. Its PostgreSQL runs on."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Stops the node, if it runs, and starts it again."""
+        self.stop()
+        self.start()
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        assert self._process is not None
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process = None
+
+
+@contextlib.contextmanager
+def _directory() -> Iterator[Path]:
+    """A directory with a short path, because a socket's address has to fit, and its guard."""
+    directory = Path(tempfile.mkdtemp(prefix="nun-"))
+    guard = subprocess.Popen(
+        [sys.executable, "-m", __name__, str(directory)],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        yield directory
+    finally:
+        assert guard.stdin is not None
+        guard.stdin.close()
+        guard.wait()
+
+
+def _guard(directory: Path) -> None:
+    """Waits for the end of stdin, then removes what is left of a broker."""
+    from nuncius.cli.embedding import wait_until_left
+    from nuncius.store import embedded
+
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
+    wait_until_left(directory / "data", _NODES_LEAVE)
+    embedded.stop(directory / "data")
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+if "pytest" in sys.modules:
+    import pytest
+
+    @pytest.fixture
+    def nuncius_broker() -> Iterator[Broker]:
+        """A broker for one test."""
+        with broker() as made:
+            yield made
+
+
+if __name__ == "__main__":
+    _guard(Path(sys.argv[1]))
