@@ -5,9 +5,9 @@
             client.publish("news", "hello")
 
 It is the real thing, a node with an embedded PostgreSQL, in processes of its own, on free ports and in a
-directory of its own, all of which are gone afterwards. That holds when the test is killed, too: the node stops
-when the pipe to its stdin ends, and a small guard process, which waits for the end of a pipe as well, then
-stops the PostgreSQL server and removes the directory.
+directory of its own, all of which are gone afterwards. That holds when the test is killed, too: the node
+stops when the pipe to its stdin ends, and a small guard process, which waits for the end of a pipe as well,
+then stops the PostgreSQL server and removes the directory.
 
 With pytest, `pytest_plugins = ["nuncius.testing"]` gives the fixture `nuncius_broker`: one broker a test.
 """
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nuncius.client import AsyncClient, Client
 
 _CLOSED = [f"--{door}-port=off" for door in ("stomp", "zeromq", "http", "tribbler")]
+_DISMISSED = b"dismissed"
 _LAST_WORDS = 2000  # characters of a node's log in an error message
 _NODES_LEAVE = 10.0  # seconds that the guard gives nodes to end before it stops their server
 
@@ -158,19 +159,21 @@ def _directory() -> Iterator[Path]:
     )
     try:
         yield directory
+        _clean_up(directory)
     finally:
-        assert guard.stdin is not None
-        guard.stdin.close()
-        guard.wait()
+        guard.communicate(_DISMISSED if not directory.exists() else None)
 
 
 def _guard(directory: Path) -> None:
-    """Waits for the end of stdin, then removes what is left of a broker."""
+    """Cleans up when stdin ends, unless it is told that there is nothing left to do."""
+    if os.read(sys.stdin.fileno(), 1024) != _DISMISSED:
+        _clean_up(directory)
+
+
+def _clean_up(directory: Path) -> None:
     from nuncius.cli.embedding import wait_until_left
     from nuncius.store import embedded
 
-    while os.read(sys.stdin.fileno(), 1024):
-        pass
     wait_until_left(directory / "data", _NODES_LEAVE)
     embedded.stop(directory / "data")
     shutil.rmtree(directory, ignore_errors=True)

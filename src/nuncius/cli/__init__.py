@@ -9,7 +9,7 @@ def main() -> None:
     from nuncius.cli.app import build
 
     try:
-        build()(prog_name="nuncius")
+        build(*sys.argv[1:2])(prog_name="nuncius")
     except KeyboardInterrupt:
         sys.exit(errors.INTERRUPTED)
     except Exception as error:

@@ -134,7 +134,7 @@ async def _database(dsn: str) -> list[Finding]:
     import asyncpg
 
     from nuncius.cli.database import connected
-    from nuncius.cli.findings import examine
+    from nuncius.cli.examination import examine
     from nuncius.store.errors import StoreError
 
     found: list[Finding] = []

@@ -401,7 +401,9 @@ class AsyncClient:
         self._subscriptions[packet.request] = subscription
         subscription.attached(packet.request)
         try:
-            await self._caller.call(packet, self._timeout)
+            await self._caller.call(packet, self._timeout, repeatable=False)
+        except errors.ConnectionLost:
+            pass  # the next connection attaches it again
         except BaseException:
             self._subscriptions.pop(packet.request, None)
             raise

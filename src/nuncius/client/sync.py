@@ -1,8 +1,8 @@
 """The client for programs without asyncio: the verbs of `AsyncClient`, each of which waits.
 
-An `AsyncClient` runs in a thread of its own; this class only passes calls on and waits for results. Any number
-of threads may share a client, and the more of them publish at once, the better it goes: what they hand in
-together travels together. One thread alone gets the same with `publish_soon` and `put_soon`.
+An `AsyncClient` runs in a thread of its own; this class only passes calls on and waits for results. Any
+number of threads may share a client, and the more of them publish at once, the better it goes: what they
+hand in together travels together. One thread alone gets the same with `publish_soon` and `put_soon`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -187,7 +187,12 @@ class Client:
         return self._background.call(self._async.purge_topic, topic)
 
     def set_retention(
-        self, topic: str, mode: str, *, seconds: int | None = None, bytes: int | None = None
+        self,
+        topic: str,
+        mode: str,
+        *,
+        seconds: int | None = None,
+        bytes: int | None = None,  # noqa: A002  (its unit)
     ) -> None:
         """'forever', 'subscribers', 'time' with seconds, or 'size' with bytes a partition."""
         self._background.call(self._async.set_retention, topic, mode, seconds=seconds, bytes=bytes)

@@ -101,7 +101,7 @@ class Subscription:
             self._background.submit(self._confirm, done)
 
     async def _confirm(self, done: dict[int, Entry]) -> None:
-        """In the loop: one confirmation is under way at a time, and the next takes all that came meanwhile."""
+        """In the loop. One confirmation is under way at a time; the next takes all that came meanwhile."""
         self._to_confirm |= done
         if self._confirming is None or self._confirming.done():
             self._confirming = asyncio.get_running_loop().create_task(self._confirm_all())

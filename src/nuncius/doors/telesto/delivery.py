@@ -80,7 +80,10 @@ class Deliveries:
         )
 
     def _confirmed(self, request: int, cost: int, result: Exception | None) -> None:
-        answer = packets.Done(request) if result is None else error_packet(request, result)
+        answer: Packet = packets.Done(request)
+        if result is not None:
+            self._subscriptions.clear()  # it may have been one that is gone
+            answer = error_packet(request, result)
         self._wire.send(native.encode(answer))
         self._wire.answered(cost)
 

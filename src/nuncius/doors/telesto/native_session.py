@@ -34,6 +34,7 @@ class NativeSession:
         self._decoder = native.requests()
         self._waiters: dict[int, Waiter] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._patient: set[int] = set()  # tasks that wait for something to come
         self._deliveries = Deliveries(broker, wire)
         self._handlers: dict[type[Packet], Callable[[Any, int], None]] = {
             packets.Publish: self._publish,
@@ -56,22 +57,26 @@ class NativeSession:
             self.wire.close()
 
     def lost(self) -> None:
-        for waiter in self._waiters.values():
-            self.broker.queues.leave(waiter)
+        self._closing = True
+        self._send_away()
         for task in self._tasks.values():
             task.cancel()
-        self._deliveries.close()
 
     async def finish(self) -> None:
         """No more requests; those that wait are sent away, those under way are answered."""
         self._closing = True
-        self._deliveries.close()
-        for request, waiter in list(self._waiters.items()):
-            self.broker.queues.leave(waiter)
-            waiter.done(None)
-            self._waiters.pop(request, None)
+        self._send_away()
         await self.wire.all_answered()
         self.wire.close()
+
+    def _send_away(self) -> None:
+        """Those who wait for something to come will not get it here."""
+        self._deliveries.close()
+        for waiter in list(self._waiters.values()):
+            self.broker.queues.leave(waiter)
+            waiter.done(None)
+        for request in self._patient:
+            self._tasks[request].cancel()
 
     def _dispatch(self, packet: Any, cost: int) -> None:
         kind = type(packet)
@@ -266,6 +271,8 @@ class NativeSession:
             work = self._deliveries.detach(packet)
         else:
             work = OTHER_REQUESTS[type(packet)](self, packet)
+        if type(packet) in (packets.Ask, packets.Fetch):
+            self._patient.add(packet.request)
         self._begin(packet.request, cost, work)
 
     def _begin(self, request: int, cost: int, work: Coroutine[Any, Any, Packet]) -> None:
@@ -281,6 +288,7 @@ class NativeSession:
             self._send(error_packet(request, error))
         finally:
             self._tasks.pop(request, None)
+            self._patient.discard(request)
             self.wire.answered(cost)
 
     async def _hello(self, packet: packets.Hello) -> Packet:

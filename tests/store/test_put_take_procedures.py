@@ -1,0 +1,343 @@
+"""Queues in SQL: strict order, no message twice, no false "nothing there"."""
+
+import asyncio
+from collections import Counter
+
+import asyncpg
+import pytest
+
+from fix_connections import Connect
+from nuncius.store.driver import Connection
+from racing import until_waiting
+from store.publishing_sql import publisher
+from store.queue_sql import Ask, Run, depth, put_many, queue, take_many, taken
+
+SENT_BEFORE, NO_QUEUE, BUSY = -1, -2, -3
+
+
+# Putting
+
+
+async def test_ids_are_in_the_order_given(connection: Connection) -> None:
+    """The answer has the ids of all messages, in the order given."""
+    jobs, more = await queue(connection), await queue(connection, "more")
+    outcome = await put_many(connection, Run(more, [b"a", b"b"]), Run(jobs, [b"c"]), Run(more, [b"d"]))
+    assert outcome.codes == [0, 0, 0]
+    rows = await connection.fetch("select message, message_id from nuncius.messages")
+    ids = {row["message"]: row["message_id"] for row in rows}
+    assert outcome.ids == [ids[b"a"], ids[b"b"], ids[b"c"], ids[b"d"]]
+    assert outcome.ids == sorted(outcome.ids)
+
+
+async def test_missing_queue(connection: Connection) -> None:
+    """A queue that does not exist is told apart; the others get their messages."""
+    jobs = await queue(connection)
+    outcome = await put_many(connection, Run(99, [b"x", b"y"]), Run(jobs, [b"a"]))
+    assert outcome.codes == [NO_QUEUE, 0]
+    assert len(outcome.ids) == 1
+    assert await taken(connection, Ask(jobs)) == [b"a"]
+
+
+async def test_all_or_nothing(connection: Connection) -> None:
+    """An atomic call stores nothing when one of its queues does not exist."""
+    jobs = await queue(connection)
+    outcome = await put_many(connection, Run(jobs, [b"a"]), Run(99, [b"a"]), atomic=True)
+    assert outcome.codes == [0, NO_QUEUE]
+    assert outcome.ids == []
+    assert await depth(connection, jobs) == 0
+
+
+async def test_a_count_is_stored_once(connection: Connection) -> None:
+    """What a publisher puts again under the same count is not stored again; a rest is."""
+    jobs, alice = await queue(connection), await publisher(connection)
+    first = Run(jobs, [b"1", b"2"], publisher=alice, count=1)
+    assert (await put_many(connection, first)).codes == [0]
+    assert await put_many(connection, first) == ([SENT_BEFORE], [2], [])
+    rest = Run(jobs, [b"2", b"3", b"4"], publisher=alice, count=2)
+    outcome = await put_many(connection, rest)
+    assert (outcome.codes, outcome.skipped, len(outcome.ids)) == ([0], [1], 2)
+    assert await taken(connection, Ask(jobs, limit=9)) == [b"1", b"2", b"3", b"4"]
+
+
+async def test_duplicates_within_a_call(connection: Connection) -> None:
+    """Runs of one call count against each other in their order."""
+    jobs, alice = await queue(connection), await publisher(connection)
+    bob = await publisher(connection, "bob")
+    outcome = await put_many(
+        connection,
+        Run(jobs, [b"1", b"2"], publisher=alice, count=1),
+        Run(jobs, [b"b"], publisher=bob, count=1),
+        Run(jobs, [b"2", b"3"], publisher=alice, count=2),
+        Run(jobs, [b"1"], publisher=alice, count=1),
+        Run(jobs, [b"x"]),
+        Run(jobs, [b"3", b"4"], publisher=alice, count=3),
+    )
+    assert outcome.codes == [0, 0, 0, SENT_BEFORE, 0, 0]
+    assert outcome.skipped == [0, 0, 1, 1, 0, 1]
+    assert len(outcome.ids) == 6
+    bodies = await taken(connection, Ask(jobs, limit=9))
+    assert bodies == [b"1", b"2", b"b", b"3", b"x", b"4"]
+
+
+async def test_counts_are_per_queue(connection: Connection) -> None:
+    """The same count is another one in another queue."""
+    jobs, more = await queue(connection), await queue(connection, "more")
+    alice = await publisher(connection)
+    outcome = await put_many(
+        connection,
+        Run(jobs, [b"a"], publisher=alice, count=1),
+        Run(more, [b"a"], publisher=alice, count=1),
+    )
+    assert outcome.codes == [0, 0]
+    assert await connection.fetchval("select nuncius.last_count('alice', 'queue', 'more')") == 1
+
+
+async def test_a_resend_waits_for_the_first_attempt(
+    connection: Connection, other: Connection, observer: Connection
+) -> None:
+    """Two attempts at the same count at the same time store one message."""
+    jobs, alice = await queue(connection), await publisher(connection)
+    attempt = Run(jobs, [b"x"], publisher=alice, count=1)
+    await connection.execute("begin")
+    await put_many(connection, attempt)
+    again = asyncio.ensure_future(put_many(other, attempt))
+    await until_waiting(observer, other.get_server_pid())
+    await connection.execute("commit")
+    assert (await again).codes == [SENT_BEFORE]
+    assert await depth(observer, jobs) == 1
+
+
+async def test_busy_queue_is_told_apart(connection: Connection, other: Connection) -> None:
+    """Who does not wait learns which queues are held; the others get their messages."""
+    jobs, more = await queue(connection), await queue(connection, "more")
+    await connection.execute("begin")
+    await put_many(connection, Run(jobs, [b"x"]))
+    await other.execute("set lock_timeout = '20ms'")
+    outcome = await put_many(other, Run(jobs, [b"y"]), Run(more, [b"z"]), wait=False)
+    assert outcome.codes == [BUSY, 0]
+    await connection.execute("commit")
+    assert await taken(other, Ask(jobs, limit=5)) == [b"x"]
+
+
+async def test_a_queue_deleted_while_a_put_waits(
+    connection: Connection, other: Connection, observer: Connection
+) -> None:
+    """A put that waited for a queue to be deleted is told that it does not exist."""
+    jobs, alice = await queue(connection), await publisher(connection)
+    await connection.execute("begin")
+    await connection.execute("select nuncius.delete_queue($1)", jobs)
+    late = asyncio.ensure_future(put_many(other, Run(jobs, [b"x"], publisher=alice, count=1)))
+    await until_waiting(observer, other.get_server_pid())
+    await connection.execute("commit")
+    assert (await late).codes == [NO_QUEUE]
+    assert await depth(connection, jobs) == 0
+    assert await connection.fetchval("select count(*) from nuncius.publisher_counts") == 0
+
+
+async def test_a_refused_message_refuses_the_call(connection: Connection) -> None:
+    """A priority that is not between 1 and 10 is an error, and nothing is stored."""
+    jobs = await queue(connection)
+    with pytest.raises(asyncpg.CheckViolationError):
+        await put_many(connection, Run(jobs, [b"a"]), Run(jobs, [b"b"], priority=11))
+    assert await depth(connection, jobs) == 0
+
+
+# Taking
+
+
+async def test_priority_order(connection: Connection) -> None:
+    """By priority: the highest first, the oldest first within a priority."""
+    jobs = await queue(connection)
+    for body, priority in [(b"a5", 5), (b"b9", 9), (b"c5", 5), (b"d1", 1), (b"e9", 9), (b"f10", 10)]:
+        await put_many(connection, Run(jobs, [body], priority))
+    assert await taken(connection, Ask(jobs)) == [b"f10"]
+    assert await taken(connection, Ask(jobs, limit=3)) == [b"b9", b"e9", b"a5"]
+    assert await taken(connection, Ask(jobs, limit=9)) == [b"c5", b"d1"]
+    assert await taken(connection, Ask(jobs)) == []
+
+
+async def test_time_order(connection: Connection) -> None:
+    """By time: the oldest first, whatever its priority."""
+    jobs = await queue(connection)
+    for body, priority in [(b"a", 5), (b"b", 9), (b"c", 1), (b"d", 10)]:
+        await put_many(connection, Run(jobs, [body], priority))
+    assert await taken(connection, Ask(jobs, mode=2)) == [b"a"]
+    assert await taken(connection, Ask(jobs, mode=2, limit=9)) == [b"b", b"c", b"d"]
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+async def test_receivers(connection: Connection, mode: int) -> None:
+    """A receiver sees its own messages and those for anyone, merged in order; nobody else's."""
+    jobs = await queue(connection)
+    for body, receiver in [(b"a", 0), (b"b", 7), (b"c", 8), (b"d", 0), (b"e", 7)]:
+        await put_many(connection, Run(jobs, [body], receiver=receiver))
+    assert await taken(connection, Ask(jobs, 7, mode=mode, limit=3)) == [b"a", b"b", b"d"]
+    assert await taken(connection, Ask(jobs, 0, mode=mode, limit=9)) == []
+    assert await taken(connection, Ask(jobs, 9, mode=mode, limit=9)) == []
+    assert await taken(connection, Ask(jobs, 8, mode=mode, limit=9)) == [b"c"]
+    assert await taken(connection, Ask(jobs, 7, mode=mode, limit=9)) == [b"e"]
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+async def test_senders(connection: Connection, mode: int) -> None:
+    """Who names a sender gets only messages of that sender that it may see."""
+    jobs = await queue(connection)
+    for body, sender, receiver in [(b"a", 1, 0), (b"b", 2, 7), (b"c", 2, 8), (b"d", 2, 0)]:
+        await put_many(connection, Run(jobs, [body], 5, sender, receiver))
+    assert await taken(connection, Ask(jobs, 7, sender=2, mode=mode, limit=9)) == [b"b", b"d"]
+    assert await taken(connection, Ask(jobs, 7, sender=3, mode=mode)) == []
+    assert await taken(connection, Ask(jobs, 0, sender=2, mode=mode)) == []
+
+
+async def test_contexts(connection: Connection) -> None:
+    """Who names a context gets only answers to it, addressed to it; others may take them too."""
+    jobs = await queue(connection)
+    await put_many(connection, Run(jobs, [b"other"], receiver=7, context=4, sender=1))
+    await put_many(connection, Run(jobs, [b"anyone"], context=3, sender=1))
+    await put_many(connection, Run(jobs, [b"mine"], receiver=7, context=3, sender=1))
+    assert await taken(connection, Ask(jobs, 8, context=3, limit=9)) == []
+    assert await taken(connection, Ask(jobs, 7, context=3, limit=9)) == [b"mine"]
+    assert await taken(connection, Ask(jobs, 7, limit=9)) == [b"other", b"anyone"]
+
+
+async def test_several_requests_in_one_call(connection: Connection) -> None:
+    """Requests are served in their order, also several for one queue, and never the same message."""
+    jobs, more = await queue(connection), await queue(connection, "more")
+    await put_many(connection, Run(jobs, [b"a", b"b", b"c", b"d", b"e"]), Run(more, [b"x", b"y"]))
+    rows = await take_many(
+        connection,
+        Ask(jobs, limit=2),
+        Ask(more),
+        Ask(jobs, receiver=3, mode=2, limit=1),
+        Ask(99),
+        Ask(jobs, limit=9),
+        Ask(more, limit=9),
+    )
+    found: dict[int, list[bytes]] = {}
+    for row in rows:
+        found.setdefault(row["request"], []).append(row["message"])
+    assert found == {1: [b"a", b"b"], 2: [b"x"], 3: [b"c"], 5: [b"d", b"e"], 6: [b"y"]}
+
+
+async def test_starting_after_a_place(connection: Connection) -> None:
+    """A taker that remembers what it took starts after it, by priority and receiver."""
+    jobs = await queue(connection)
+    ids = (await put_many(connection, Run(jobs, [b"a", b"b", b"c"], 5))).ids
+    other = (await put_many(connection, Run(jobs, [b"d", b"e"], 6, receiver=3))).ids
+    after = [0] * 20
+    after[5 - 1] = ids[1]
+    after[10 + 6 - 1] = other[0]
+    assert await taken(connection, Ask(jobs, 3, limit=9, after=after)) == [b"e", b"c"]
+
+
+async def test_one_takes_at_a_time(connection: Connection, other: Connection, observer: Connection) -> None:
+    """A second taker waits for the first, and gets what that one leaves: no false "nothing there"."""
+    jobs = await queue(connection)
+    await put_many(connection, Run(jobs, [b"a"], 9))
+    await connection.execute("begin")
+    assert await taken(connection, Ask(jobs)) == [b"a"]
+    second = asyncio.ensure_future(taken(other, Ask(jobs)))
+    await until_waiting(observer, other.get_server_pid())
+    await connection.execute("rollback")
+    assert await second == [b"a"]
+
+
+async def test_takers_do_not_wait_for_putters(connection: Connection, other: Connection) -> None:
+    """Putting and taking hold different locks."""
+    jobs = await queue(connection)
+    await put_many(connection, Run(jobs, [b"a"]))
+    await connection.execute("begin")
+    await put_many(connection, Run(jobs, [b"b"]))
+    assert await taken(other, Ask(jobs, limit=9)) == [b"a"]
+    await connection.execute("commit")
+    assert await taken(other, Ask(jobs, limit=9)) == [b"b"]
+
+
+async def test_busy_takes_are_told_apart(connection: Connection, other: Connection) -> None:
+    """Who does not wait learns which queues are held, and gets messages of the others."""
+    jobs, more = await queue(connection), await queue(connection, "more")
+    await put_many(connection, Run(jobs, [b"a", b"b"]), Run(more, [b"x"]))
+    await connection.execute("begin")
+    await taken(connection, Ask(jobs))
+    await other.execute("set lock_timeout = '20ms'")
+    rows = await take_many(other, Ask(jobs), Ask(more), Ask(jobs, 4), wait=False)
+    assert {row["queue_id"] for row in rows if row["request"] == 0} == {jobs}
+    assert [(row["request"], row["message"]) for row in rows if row["request"]] == [(2, b"x")]
+    await connection.execute("rollback")
+    assert await taken(other, Ask(jobs, limit=9)) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("outcome", ["commit", "rollback"])
+async def test_a_put_in_a_transaction_of_ones_own(
+    connection: Connection, other: Connection, observer: Connection, outcome: str
+) -> None:
+    """Ids are in commit order: nobody else puts into the queue before an open put has ended."""
+    jobs = await queue(connection)
+    await connection.execute("begin")
+    await put_many(connection, Run(jobs, [b"first"]))
+    second = asyncio.ensure_future(put_many(other, Run(jobs, [b"second"])))
+    await until_waiting(observer, other.get_server_pid())
+    assert await taken(observer, Ask(jobs)) == []
+    await connection.execute(outcome)
+    await second
+    expected = [b"first", b"second"] if outcome == "commit" else [b"second"]
+    assert await taken(observer, Ask(jobs, limit=9)) == expected
+
+
+async def test_many_putters_and_takers(connect: Connect, connection: Connection) -> None:
+    """Under contention every message is taken once, and each taker sees each putter in order."""
+    jobs = await queue(connection)
+    putters, takers = 3, 3
+    total = putters * 40
+
+    async def put(name: int) -> None:
+        own = await connect()
+        for n in range(40):
+            await put_many(own, Run(jobs, [b"%d %d" % (name, n)], 1 + name))
+
+    seen: list[list[tuple[int, int]]] = []
+
+    async def take() -> None:
+        own = await connect()
+        mine: list[tuple[int, int]] = []
+        seen.append(mine)
+        while sum(map(len, seen)) < total:
+            for body in await taken(own, Ask(jobs, limit=2)):
+                name, n = body.split()
+                mine.append((int(name), int(n)))
+
+    async with asyncio.timeout(30):
+        await asyncio.gather(*map(put, range(putters)), *(take() for _ in range(takers)))
+    assert max(Counter(pair for mine in seen for pair in mine).values()) == 1
+    for mine in seen:
+        for name in range(putters):
+            numbers = [n for who, n in mine if who == name]
+            assert numbers == sorted(numbers)
+
+
+# Looking after
+
+
+async def test_purge_waits_for_who_is_at_work(
+    connection: Connection, other: Connection, observer: Connection
+) -> None:
+    """A purge takes away what was put before it, also what is still under way."""
+    jobs = await queue(connection)
+    await connection.execute("begin")
+    await put_many(connection, Run(jobs, [b"a"]))
+    purge = asyncio.ensure_future(other.fetchval("select nuncius.purge_queues($1)", [jobs]))
+    await until_waiting(observer, other.get_server_pid())
+    await connection.execute("commit")
+    assert await purge == 1
+    assert await depth(observer, jobs) == 0
+
+
+async def test_browsing_takes_nothing(connection: Connection) -> None:
+    """One may look at messages, oldest first, page by page."""
+    jobs = await queue(connection)
+    ids = (await put_many(connection, Run(jobs, [b"a", b"b", b"c"]))).ids
+    page = await connection.fetch("select * from nuncius.browse_queues($1, 0, 2)", [jobs])
+    assert [row["message"] for row in page] == [b"a", b"b"]
+    rest = await connection.fetch("select * from nuncius.browse_queues($1, $2)", [jobs], ids[1])
+    assert [row["message"] for row in rest] == [b"c"]
+    assert await depth(connection, jobs) == 3
