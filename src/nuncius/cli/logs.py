@@ -19,6 +19,7 @@ from typing import TextIO
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
 MAX_VALUE = 2000  # characters of one value; nobody reads more, and a stranger could send megabytes
+MAX_TRACEBACK = 20_000
 
 _BARE = re.compile(r"[A-Za-z0-9_.:/@%+,-]+")
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -58,11 +59,10 @@ class TextFormatter(logging.Formatter):
         parts += [f"{name}={quote(value)}" for name, value in _values(record)]
         lines = [" ".join(parts)]
         # Marked, so that an exception's text cannot pass for a record.
-        lines += [f"    | {escape(line)}" for line in self._traceback(record).split("\n") if line]
+        if record.exc_info:
+            text = _cut(self.formatException(record.exc_info), MAX_TRACEBACK)
+            lines += [f"    | {escape(line)}" for line in text.split("\n") if line]
         return "\n".join(lines)
-
-    def _traceback(self, record: logging.LogRecord) -> str:
-        return self.formatException(record.exc_info) if record.exc_info else ""
 
 
 class JsonFormatter(logging.Formatter):
@@ -79,7 +79,7 @@ class JsonFormatter(logging.Formatter):
             "message": _cut(record.getMessage()),
         }
         if record.exc_info:
-            content["traceback"] = self.formatException(record.exc_info)
+            content["traceback"] = _cut(self.formatException(record.exc_info), MAX_TRACEBACK)
         return json.dumps(content).replace("\x7f", "\\u007f")
 
 
@@ -102,8 +102,8 @@ def _plain(value: object) -> object:
     return _cut(str(value))
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}… ({len(text)} characters)"
+def _cut(text: str, limit: int = MAX_VALUE) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
 
 
 def _code(character: str) -> str:

@@ -3,34 +3,44 @@
 A leash is the process's stdin: it ends when its holder closes it or dies, however suddenly. That is how the
 workers of a node and the brokers of tests never outlive what started them.
 
-The first call to stop is answered by a clean shutdown. The second ends the process at once.
+The first signal is answered by a clean shutdown, and so is the end of the leash. A second signal ends the
+process at once.
 """
 
 import asyncio
 import os
 import signal
 import sys
+from collections.abc import Callable
 
 _AT_ONCE = 128  # the exit status of a process that a signal ended, by the custom of shells
 
 
-def stop_event(*, on_leash: bool = False) -> asyncio.Event:
-    """An event for the running loop that is set when the process should stop."""
+def stop_event(
+    *, on_leash: bool = False, last_act: Callable[[], None] | None = None
+) -> asyncio.Event:
+    """An event for the running loop that is set when the process should stop. `last_act` is called before
+    the process ends at once."""
     loop = asyncio.get_running_loop()
     event = asyncio.Event()
+    signals = 0
 
-    def stop(number: int) -> None:
-        if event.is_set():
+    def heard(number: int) -> None:
+        nonlocal signals
+        signals += 1
+        if signals > 1:
+            if last_act is not None:
+                last_act()
             os._exit(_AT_ONCE + number)
         event.set()
 
     def read() -> None:
         if not os.read(sys.stdin.fileno(), 1024):
             loop.remove_reader(sys.stdin.fileno())
-            stop(signal.SIGHUP)
+            event.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number)
+        loop.add_signal_handler(number, heard, number)
     if on_leash:
         loop.add_reader(sys.stdin.fileno(), read)
     return event

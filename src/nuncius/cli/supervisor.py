@@ -60,7 +60,7 @@ class Supervisor:
         self._running: set[asyncio.subprocess.Process] = set()
 
     async def serve(self, announce: Announce, *, on_leash: bool) -> None:
-        stop = stop_event(on_leash=on_leash)
+        stop = stop_event(on_leash=on_leash, last_act=lambda: self._signal(signal.SIGKILL))
         warn_of_strangers(self._host)
         keepers: list[asyncio.Task[None]] = []
         stopping = asyncio.create_task(_wait_for(stop))
@@ -73,10 +73,13 @@ class Supervisor:
         finally:
             stop.set()
             stopping.cancel()
-            for process in list(self._running):
-                with contextlib.suppress(ProcessLookupError):
-                    process.send_signal(signal.SIGTERM)
+            self._signal(signal.SIGTERM)
             await asyncio.gather(*keepers)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in list(self._running):
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(number)
 
     async def _start_all(
         self,
@@ -112,6 +115,8 @@ class Supervisor:
             report = await _report(process)
             if not first.done():
                 first.set_result(report)
+            elif report.endpoints is not None:
+                log.warning("a worker runs again", extra={"pid": process.pid})
             code = await process.wait()
             self._running.discard(process)
             if stop.is_set():

@@ -1,8 +1,10 @@
 """`nuncius up`: a node, with a PostgreSQL of its own or on yours."""
 
 import contextlib
+import importlib
 import signal
 import sys
+import threading
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
@@ -94,6 +96,8 @@ def up(
         ready.remove_stale(ready_file)
     with contextlib.ExitStack() as stack:
         if store is None:
+            # Loaded while we wait for PostgreSQL to start.
+            threading.Thread(target=importlib.import_module, args=("nuncius.broker",)).start()
             data_dir = (data_dir or embedding.default_data_dir()).absolute()
             server = stack.enter_context(embedding.hosted(data_dir, tcp_port=store_port))
             store = server.dsn

@@ -10,7 +10,7 @@ from nuncius.client.model import Entry
 from nuncius.doors.telesto import packets
 
 if TYPE_CHECKING:
-    from nuncius.client.aio import AsyncClient
+    from nuncius.client.topic_calls import TopicCalls
 
 PREFETCH = 10_000
 BUFFERED_BYTES = 32 << 20
@@ -26,7 +26,7 @@ class AsyncSubscription:
 
     def __init__(
         self,
-        client: "AsyncClient",
+        client: "TopicCalls",
         topic: str,
         subscriber: str,
         *,

@@ -6,7 +6,7 @@ caller a batch is one call, with a thousand it is a thousand.
 
 What a batch may do to its members:
 * A member that PostgreSQL refuses is found by halving the batch, and fails alone.
-* A member whose queue or topic is locked by somebody's long transaction ("busy"), or that was prepared
+* A member whose queue or topic (or table) is locked by somebody's long transaction ("busy"), or prepared
   with outdated knowledge ("stale"), leaves the batch for a detour: a little lane for its key alone, on
   which it can wait. All later members with that key follow it there, in order.
 * When the connection breaks, members that may be repeated are, and the others learn that their outcome
@@ -171,7 +171,7 @@ class Combiner(Generic[C]):
         """Has the batch stored; the answers are the caller's to give. Detours begin here, before the next
         batch is made up, so that nobody overtakes them."""
         answers: list[tuple[C, Any]] = []
-        while batch:
+        while batch := batch if wait else self._not_detoured(batch):
             try:
                 connection = await lane.connection()
             except StoreUnavailable as error:
@@ -186,6 +186,11 @@ class Combiner(Generic[C]):
                 batch = [call for call in batch if call.repeatable]
             except TRANSIENT_ERRORS:
                 continue
+            except asyncpg.LockNotAvailableError:
+                # Not one of our locks, they answer "busy": somebody has locked a table.
+                for call in batch:
+                    self._divert(call)
+                break
             except (asyncpg.PostgresError, ValueError, TypeError, OverflowError) as error:
                 # The transaction is undone (or was never sent: asyncpg could not encode a value).
                 if len(batch) == 1:
@@ -194,6 +199,11 @@ class Combiner(Generic[C]):
                 middle = len(batch) // 2
                 answers += await self._carry_out(lane, batch[:middle], wait)
                 batch = batch[middle:]
+            except Exception as error:
+                log.exception("a batch failed by a fault of ours")
+                fault = OutcomeUnknown(f"a fault of the node ({error!r})")
+                answers += [(call, fault) for call in batch]
+                break
             else:
                 for call, result in zip(batch, results, strict=True):
                     if isinstance(result, Detour):
@@ -202,6 +212,18 @@ class Combiner(Generic[C]):
                         answers.append((call, result))
                 break
         return answers
+
+    def _not_detoured(self, batch: Sequence[C]) -> Sequence[C]:
+        """Keys may have gone on a detour since the batch was made up: their calls follow."""
+        if not self._detours:
+            return batch
+        here = []
+        for call in batch:
+            if call.key in self._detours:
+                self._detours[call.key].append(call)
+            else:
+                here.append(call)
+        return here
 
     def _answer(self, answers: Sequence[tuple[C, Any]]) -> None:
         for call, result in answers:

@@ -1,4 +1,4 @@
-"""The Telesto port. The first byte of a connection tells which protocol it speaks."""
+"""The Telesto port. The first bytes of a connection tell which of the three framings it speaks."""
 
 import asyncio
 import logging
@@ -6,6 +6,8 @@ import logging
 from nuncius.broker import Broker
 from nuncius.doors.telesto.native import MAGIC
 from nuncius.doors.telesto.native_session import NativeSession
+from nuncius.doors.telesto.telesto_codec import DETECTION_BYTES, detect
+from nuncius.doors.telesto.telesto_session import HOLD_SECONDS, TelestoSession
 from nuncius.doors.wire import Session, Wire
 
 log = logging.getLogger(__name__)
@@ -17,21 +19,28 @@ FINISH_SECONDS = 10.0
 class Greeting:
     """A connection that has not said yet what it speaks. It hands over to the session that fits."""
 
-    def __init__(self, broker: Broker, wire: Wire) -> None:
+    def __init__(self, broker: Broker, wire: Wire, hold: float) -> None:
         self._broker = broker
         self._wire = wire
+        self._hold = hold
         self._heard = b""
 
     def received(self, data: bytes) -> None:
         self._heard += data
-        if self._heard.startswith(MAGIC):
-            session = NativeSession(self._broker, self._wire)
-            self._wire.session = session
-            if len(self._heard) > len(MAGIC):
-                session.received(self._heard[len(MAGIC) :])
-        elif not MAGIC.startswith(self._heard):
+        heard = self._heard
+        if heard[0] < 0x80:
+            if len(heard) >= DETECTION_BYTES:
+                self._hand_over(TelestoSession(self._broker, self._wire, detect(heard), self._hold), heard)
+        elif heard.startswith(MAGIC):
+            self._hand_over(NativeSession(self._broker, self._wire), heard[len(MAGIC) :])
+        elif not MAGIC.startswith(heard):
             log.info("a connection that speaks nothing we know")
             self._wire.close()
+
+    def _hand_over(self, session: Session, data: bytes) -> None:
+        self._wire.session = session
+        if data:
+            session.received(data)
 
     def lost(self) -> None:
         """Nothing was promised yet."""
@@ -41,8 +50,11 @@ class Greeting:
 
 
 class TelestoDoor:
-    def __init__(self, broker: Broker) -> None:
+    """`hold` is for how many seconds a Telesto read that finds nothing waits for a message."""
+
+    def __init__(self, broker: Broker, hold: float = HOLD_SECONDS) -> None:
         self._broker = broker
+        self._hold = hold
         self._wires: set[Wire] = set()
         self._server: asyncio.Server | None = None
 
@@ -73,4 +85,4 @@ class TelestoDoor:
                 wire.close()
 
     def _connect(self) -> Wire:
-        return Wire(lambda wire: Greeting(self._broker, wire), self._broker.pressure, self._wires)
+        return Wire(lambda wire: Greeting(self._broker, wire, self._hold), self._broker.pressure, self._wires)

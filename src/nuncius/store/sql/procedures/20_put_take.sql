@@ -24,7 +24,9 @@ declare
     v_end integer := 0;
     i integer;
 begin
-    -- From here on nobody else puts into these queues.
+    -- From here on nobody else puts into these queues; and what was deleted while we waited for its lock
+    -- is not there any more.
+    v_found := array(select queue_id from nuncius.queues where queue_id = any (v_found));
     for i in 1 .. cardinality(p_queues) loop
         codes[i] := case when p_queues[i] = any (v_busy) then -3
             when p_queues[i] = any (v_found) then 0 else -2 end;

@@ -1,0 +1,161 @@
+"""What all calls of a client stand on: a connection that repairs itself, and the subscriptions it carries."""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from nuncius.client import errors
+from nuncius.client.address import DEFAULT_URL, parse
+from nuncius.client.caller import Caller
+from nuncius.client.model import Body
+from nuncius.client.outbox import Outbox
+from nuncius.client.subscription import AsyncSubscription, push_for
+from nuncius.doors.telesto import packets
+
+TIMEOUT = 30.0
+GRACE = 5.0  # beyond the time the node was asked to wait
+
+
+class Calls:
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        name: str = "",
+        publisher: str = "",
+        timeout: float = TIMEOUT,
+    ) -> None:
+        self._timeout = timeout
+        self._name = name
+        self._temporary = False
+        self._lasting = bool(publisher)
+        self._publisher = publisher or f"once-{uuid.uuid4()}"
+        self._caller = Caller(parse(url), self._hello)
+        self._caller.on_push = self._pushed
+        self._caller.on_connected = self._connected
+        self._outbox = Outbox(self._caller, self._last_count if publisher else None)
+        self._subscriptions: dict[int, AsyncSubscription] = {}
+        self._paused: set[AsyncSubscription] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._max_body = 0
+        self._identifying = asyncio.Lock()
+        self.client_id = 0
+
+    @classmethod
+    async def connect(cls, url: str = DEFAULT_URL, **options: Any) -> Self:
+        client = cls(url, **options)
+        await client.open()
+        return client
+
+    async def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        await self._caller.connect(self._timeout)
+
+    async def close(self) -> None:
+        for subscription in list(self._subscriptions.values()):
+            await subscription.close()
+        if self._temporary and self.client_id:
+            await self._call(packets.Forget, repeatable=False)
+        await self._caller.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    # What subscriptions use
+
+    async def attach(self, subscription: AsyncSubscription, credit: int) -> None:
+        packet = packets.Attach(
+            self._caller.next_request(), subscription.topic, subscription.subscriber, credit
+        )
+        self._subscriptions[packet.request] = subscription
+        subscription.attached(packet.request)
+        try:
+            await self._caller.call(packet, self._timeout, repeatable=False)
+        except errors.ConnectionLost:
+            pass  # the next connection attaches it again
+        except BaseException:
+            self._subscriptions.pop(packet.request, None)
+            raise
+
+    def detach(self, stream: int) -> None:
+        subscription = self._subscriptions.pop(stream, None)
+        if subscription is not None:
+            self.resume(subscription)
+        self._caller.tell(packets.Detach(self._caller.next_request(), stream))
+
+    def credit(self, stream: int, entries: int) -> None:
+        self._caller.tell(packets.Credit(stream, entries))
+
+    def pause(self, subscription: AsyncSubscription) -> None:
+        """Stops reading from the node: somebody has more than he can take."""
+        self._paused.add(subscription)
+        link = self._caller.link
+        if link is not None:
+            link.pause()
+
+    def resume(self, subscription: AsyncSubscription) -> None:
+        if subscription in self._paused:
+            self._paused.discard(subscription)
+            link = self._caller.link
+            if link is not None and not self._paused:
+                link.resume()
+
+    # Inside
+
+    def _hello(self) -> packets.Packet:
+        return packets.Hello(self._caller.next_request(), self._name, 1, self._publisher, self._lasting)
+
+    def _connected(self, welcome: packets.Welcome) -> None:
+        self.client_id = welcome.client_id
+        self._max_body = welcome.max_body
+        streams, self._subscriptions = self._subscriptions, {}
+        for subscription in streams.values():
+            task = self._loop.create_task(self._attach_again(subscription))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _attach_again(self, subscription: AsyncSubscription) -> None:
+        try:
+            await self.attach(subscription, subscription.prefetch)
+        except errors.NunciusError as error:
+            subscription.failed(error)
+
+    def _pushed(self, packet: Any) -> bool:
+        return push_for(self._subscriptions, packet)
+
+    async def _last_count(self, kind: str, name: str) -> int:
+        answer = await self._call(packets.LastCount, kind, name)
+        count: int = answer.value
+        return count
+
+    def _checked(self, body: Body) -> bytes:
+        data = body.encode() if isinstance(body, str) else body
+        if len(data) > self._max_body:
+            raise errors.InvalidInput(f"a message has at most {self._max_body} bytes, not {len(data)}")
+        return data
+
+    def _all_checked(self, bodies: Sequence[Body]) -> list[bytes]:
+        if not bodies:
+            raise errors.InvalidInput("there is nothing to send")
+        return [self._checked(body) for body in bodies]
+
+    async def _call(
+        self,
+        kind: Callable[..., packets.Packet],
+        *fields: Any,
+        repeatable: bool = True,
+        extra: float | None = None,
+    ) -> Any:
+        timeout = self._timeout if extra is None else extra + GRACE
+        packet = kind(self._caller.next_request(), *fields)
+        return await self._caller.call(packet, timeout, repeatable=repeatable)
+
+    async def _number(self, kind: Callable[..., packets.Packet], name: str) -> int:
+        answer = await self._call(kind, name, repeatable=False)
+        value: int = answer.value
+        return value

@@ -1,0 +1,194 @@
+"""What a client can do with queues."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+
+from nuncius.client import errors
+from nuncius.client.calls import Calls
+from nuncius.client.model import (
+    Body,
+    Message,
+    PutReceipt,
+    QueueState,
+    from_micros,
+    headers_text,
+)
+from nuncius.client.piles import PutPile
+from nuncius.doors.telesto import packets
+
+MODES = {"priority": 1, "time": 2}
+
+
+class QueueCalls(Calls):
+    def put(
+        self,
+        queue: str | Sequence[str],
+        body: Body,
+        *,
+        priority: int = 5,
+        receiver: int = 0,
+        context: int = 0,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> Awaitable[PutReceipt]:
+        """Puts a message into a queue; the result is there when it is stored. Into several queues: all or
+        none."""
+        data = self._checked(body)
+        header = headers_text(headers) if headers else None
+        timeout = timeout or self._timeout
+        several = None if isinstance(queue, str) else PutPile(queue, timeout)
+        pile = several or self._outbox.puts(str(queue), timeout)
+        pile.bodies.append(data)
+        pile.priorities.append(priority)
+        pile.receivers.append(receiver)
+        pile.contexts.append(context)
+        pile.headers.append(header)
+        if several is not None:
+            return self._put_into_all(several)
+        future: asyncio.Future[PutReceipt] = self._loop.create_future()
+        pile.futures.append(future)
+        return future
+
+    async def _put_into_all(self, pile: PutPile) -> PutReceipt:
+        (receipt,) = await self._outbox.send_now(pile)
+        return receipt  # type: ignore[no-any-return]
+
+    async def put_batch(
+        self,
+        queue: str,
+        bodies: Sequence[Body],
+        *,
+        priority: int = 5,
+        timeout: float | None = None,
+    ) -> list[PutReceipt]:
+        """Puts messages into a queue in one transaction: all of them or none."""
+        pile = PutPile([queue], timeout or self._timeout)
+        pile.bodies = self._all_checked(bodies)
+        pile.priorities = [priority] * len(bodies)
+        return await self._outbox.send_now(pile)
+
+    async def take(
+        self,
+        queue: str,
+        *,
+        wait: float = 0,
+        mode: str = "priority",
+        sender: int = 0,
+        context: int = 0,
+    ) -> Message | None:
+        """Takes a message: the one with the highest priority, or, with mode 'time', the oldest. Waits up to
+        `wait` seconds for one; None if there is none."""
+        found = await self.take_batch(queue, 1, wait=wait, mode=mode, sender=sender, context=context)
+        return found[0] if found else None
+
+    async def take_batch(
+        self,
+        queue: str,
+        limit: int,
+        *,
+        wait: float = 0,
+        mode: str = "priority",
+        sender: int = 0,
+        context: int = 0,
+    ) -> list[Message]:
+        """Takes up to `limit` messages; waits up to `wait` seconds for the first."""
+        if mode not in MODES:
+            raise errors.InvalidInput(f"mode is 'priority' or 'time', not {mode!r}")
+        answer = await self._call(
+            packets.Take, queue, limit, MODES[mode], sender, context, int(wait * 1000), extra=wait
+        )
+        return [_message(queue, message) for message in answer.messages]
+
+    async def messages(self, queue: str, *, mode: str = "priority") -> AsyncIterator[Message]:
+        """Takes messages of a queue as they come, for ever."""
+        while True:
+            message = await self.take(queue, wait=60, mode=mode)
+            if message is not None:
+                yield message
+
+    async def browse(self, queue: str, *, after: int = 0, limit: int = 100) -> list[Message]:
+        """Messages of a queue, oldest first, without taking them."""
+        answer = await self._call(packets.Browse, queue, after, limit)
+        return [_message(queue, message) for message in answer.messages]
+
+    async def request(
+        self,
+        queue: str,
+        body: Body,
+        *,
+        priority: int = 5,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> Message:
+        """Puts a request into a queue and waits for the answer to it; raises Timeout if none comes."""
+        await self._identify()
+        timeout = timeout or self._timeout
+        answer = await self._call(
+            packets.Ask,
+            queue,
+            self._checked(body),
+            priority,
+            headers_text(headers),
+            int(timeout * 1000),
+            extra=timeout,
+            repeatable=False,
+        )
+        if not answer.messages:
+            raise errors.Timeout(f"no answer within {timeout:g} seconds")
+        return _message(queue, answer.messages[0])
+
+    async def _identify(self) -> None:
+        """Answers need somebody to go to: a client without a name takes one for as long as it lives."""
+        async with self._identifying:
+            if not self.client_id:
+                self._name = self._name or f"once-{uuid.uuid4()}"
+                self._temporary = True
+                answer = await self._call(packets.Identify, self._name)
+                self.client_id = answer.value
+
+    def reply(
+        self, request: Message, body: Body, *, headers: Mapping[str, str] | None = None
+    ) -> Awaitable[PutReceipt]:
+        """Answers a message that was put with `request`."""
+        return self.put(
+            request.queue,
+            body,
+            priority=request.priority,
+            receiver=request.sender_id,
+            context=request.context,
+            headers=headers,
+        )
+
+    async def create_queue(self, queue: str) -> int:
+        """Makes a queue and answers with its id."""
+        return await self._number(packets.CreateQueue, queue)
+
+    async def delete_queue(self, queue: str) -> None:
+        await self._call(packets.DeleteQueue, queue, repeatable=False)
+
+    async def purge_queue(self, queue: str) -> int:
+        """Takes all messages away; answers how many there were."""
+        return await self._number(packets.PurgeQueue, queue)
+
+    async def queues(self, *names: str) -> list[QueueState]:
+        """The queues of those names, or all."""
+        answer = await self._call(packets.ListQueues, list(names) or None)
+        return [
+            QueueState(q.queue_id, q.name, q.depth, None if q.oldest is None else from_micros(q.oldest))
+            for q in answer.queues
+        ]
+
+
+def _message(queue: str, message: packets.Message) -> Message:
+    return Message(
+        message.body,
+        message.time,
+        message.headers,
+        queue,
+        message.message_id,
+        message.sender_id,
+        message.receiver_id,
+        message.context,
+        message.priority,
+    )

@@ -1,0 +1,178 @@
+"""Telesto's own client, in Python: the methods of table 4.1 of its report, over the authors' framing.
+
+One plain socket, one request at a time, nothing in the background. It shares only the packet codec with the
+rest of Nuncius, so it is a second opinion on the door. New programs are better served by `Client`.
+"""
+
+import itertools
+import random
+import socket
+import time
+from types import TracebackType
+from typing import Self, TypeVar, overload
+
+from nuncius.client.errors import CannotConnect, ConnectionLost, NunciusError, Timeout
+from nuncius.client.telesto_contexts import Contexts
+from nuncius.doors.telesto import telesto_table as table
+from nuncius.doors.telesto.telesto_codec import Codec, DoesNotFit
+from nuncius.doors.telesto.telesto_table import (
+    Answer,
+    ClientMode,
+    Dialect,
+    Error,
+    ErrorType,
+    Message,
+    Queue,
+    ReadMode,
+    Request,
+)
+
+A = TypeVar("A", bound=Answer)
+
+
+class TelestoError(NunciusError):
+    """The node refused; `error_type` says why, and `details` in words."""
+
+    def __init__(self, error_type: ErrorType, details: str) -> None:
+        super().__init__(f"{error_type.name}: {details}" if details else error_type.name)
+        self.error_type = error_type
+        self.details = details
+
+
+class Client(table.Record):
+    """Whom a connection stands for."""
+
+    client_id: int
+    name: str
+    mode: ClientMode
+
+
+class TelestoClient:
+    """`timeout` is how long to wait for the answer to one packet. `retry_delay` is the least time between two
+    attempts of a blocking read; a node of ours holds each attempt for about as long, and then there is no
+    delay at all."""
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 9001,
+        *,
+        timeout: float = 30.0,
+        retry_delay: float = 0.040,
+    ) -> None:
+        self._address = (host, port)
+        self._timeout = timeout
+        self._retry_delay = retry_delay
+        self._socket: socket.socket | None = None
+        self._codec = Codec(Dialect.DEPLOYED, Answer)
+        self._packet_ids = itertools.count(random.getrandbits(30))  # noqa: S311  (numbers, not secrets)
+        self._contexts = Contexts()
+        self.client: Client | None = None
+
+    # Setup
+
+    def ping(self) -> float:
+        """The time of one round trip, in seconds."""
+        start = time.perf_counter()
+        self._call(table.Ping(self._next_id()), table.Pong)
+        return time.perf_counter() - start
+
+    @overload
+    def connect(self, client: str, mode: ClientMode = ClientMode.FULL) -> Client: ...
+    @overload
+    def connect(self, client: int) -> Client: ...
+    def connect(self, client: str | int, mode: ClientMode = ClientMode.FULL) -> Client:
+        """As a new client, by name and mode, or as an existing one, by id. After a connection was lost, this
+        makes a new one."""
+        if isinstance(client, str):
+            new = self._call(
+                table.RegisterClient(self._next_id(), client, mode), table.RegisterClientResponse
+            )
+            self.client = Client(new.client_id, client, ClientMode(mode))
+        else:
+            known = self._call(table.IdentifyClient(self._next_id(), client), table.IdentifyClientResponse)
+            self.client = Client(client, known.client_name, ClientMode(known.mode))
+        return self.client
+
+    def delete_client(self) -> None:
+        """Deletes the client of this connection, which may then connect as another."""
+        self._call(table.DeleteClient(self._next_id()), table.Success)
+        self.client = None
+
+    # Queues
+
+    def create_queue(self, name: str) -> Queue:
+        answer = self._call(table.CreateQueue(self._next_id(), name), table.CreateQueueResponse)
+        return Queue(answer.queue_id, name)
+
+    def delete_queue(self, queue_id: int) -> None:
+        self._call(table.DeleteQueue(self._next_id(), queue_id), table.Success)
+
+    def get_queue_by_name(self, name: str) -> Queue:
+        answer = self._call(table.GetQueueId(self._next_id(), 0, name), table.GetQueueIdResponse)
+        return Queue(answer.queue_id, name)
+
+    def get_queue_by_id(self, queue_id: int) -> Queue:
+        answer = self._call(table.GetQueueName(self._next_id(), queue_id), table.GetQueueNameResponse)
+        return Queue(queue_id, answer.queue_name)
+
+    def get_queues(self) -> list[Queue]:
+        return self._call(table.GetQueues(self._next_id()), table.GetQueuesResponse).queues
+
+    def get_active_queues(self) -> list[Queue]:
+        """The queues with messages for this client."""
+        return self._call(table.GetActiveQueues(self._next_id()), table.GetActiveQueuesResponse).queues
+
+    def read_messages(self, queue_id: int) -> list[Message]:
+        """A look at the messages of a queue, oldest first, as many as fit into an answer."""
+        return self._call(table.GetMessages(self._next_id(), queue_id), table.GetMessagesResponse).messages
+
+    # Messages
+
+    def put_message(self, message: Message) -> None:
+        self._call(table.PutMessage(self._next_id(), message, []), table.Success)
+
+    def put_messages(self, message: Message, queue_ids: list[int]) -> None:
+        """Puts a message into its queue, if it has one, and into all of these, or into none."""
+        own, *others = [message.queue_id, *queue_ids] if message.queue_id else queue_ids
+        first = _with(message, queue_id=own)
+        self._call(table.PutMessage(self._next_id(), first, others), table.Success)
+
+    def send_request_response_message(self, message: Message, timeout: float | None = None) -> Message:
+        """Puts a request under a context of its own and waits for the answer to it: a message in the same
+        queue, for this client, with the same context. Raises Timeout when none came in time."""
+        context = self._contexts.next()
+        self.put_message(_with(message, context=context))
+        return self._retry(
+            lambda: table.ReadResponse(self._next_id(), message.queue_id, context), timeout
+        )
+
+    def retrieve_message(
+        self,
+        queue_id: int,
+        *,
+        sender_id: int = 0,
+        mode: ReadMode = ReadMode.PRIORITY,
+        timeout: float | None = None,
+    ) -> Message:
+        """Takes a message from a queue, waiting until there is one: the first by priority or by age, of
+        anybody or of one sender. Raises Timeout when there was none in time."""
+        return self._retry(
+            lambda: table.ReadMessage(self._next_id(), queue_id, sender_id, mode), timeout
+        )
+
+    # The connection
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self.client = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

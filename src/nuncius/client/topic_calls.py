@@ -1,0 +1,165 @@
+"""What a client can do with topics."""
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any
+
+from nuncius.client import errors
+from nuncius.client.calls import Calls
+from nuncius.client.model import (
+    Body,
+    Entry,
+    PartitionState,
+    Receipt,
+    SubscriptionState,
+    TopicState,
+    from_micros,
+    headers_text,
+)
+from nuncius.client.piles import PublishPile
+from nuncius.client.subscription import PREFETCH, AsyncSubscription
+from nuncius.doors.telesto import packets
+
+
+class TopicCalls(Calls):
+    def publish(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        partition: int = 0,
+        timeout: float | None = None,
+    ) -> Awaitable[Receipt]:
+        """Publishes an entry; the result is there when it is stored. The topic is made if need be. Start
+        many without waiting for each: those that are started together travel together."""
+        data = self._checked(body)
+        header = headers_text(headers) if headers else None
+        future: asyncio.Future[Receipt] = self._loop.create_future()
+        pile = self._outbox.publishes(topic, partition, timeout or self._timeout)
+        pile.bodies.append(data)
+        pile.keys.append(key)
+        pile.headers.append(header)
+        pile.futures.append(future)
+        return future
+
+    async def publish_batch(
+        self,
+        topic: str,
+        bodies: Sequence[Body],
+        *,
+        keys: Sequence[str | None] | None = None,
+        headers: Sequence[Mapping[str, str] | None] | None = None,
+        partition: int = 0,
+        timeout: float | None = None,
+    ) -> list[Receipt]:
+        """Publishes entries in one transaction: all of them or none."""
+        pile = PublishPile(topic, partition, timeout or self._timeout)
+        pile.bodies = self._all_checked(bodies)
+        pile.keys = _column(keys, len(bodies))
+        pile.headers = [headers_text(h) for h in _column(headers, len(bodies))] if headers else []
+        return await self._outbox.send_now(pile)
+
+    async def fetch(
+        self, topic: str, partition: int = 1, offset: int = 0, limit: int = 100, *, wait: float = 0
+    ) -> list[Entry]:
+        """Entries from an offset on, without a subscription."""
+        answer = await self._call(
+            packets.Fetch, topic, partition, offset, limit, int(wait * 1000), extra=wait
+        )
+        count = len(answer.bodies)
+        keys = answer.keys or (None,) * count
+        headers = answer.headers or (None,) * count
+        return [
+            Entry(body, time, header, topic, partition, answer.first + i, key)
+            for i, (body, time, header, key) in enumerate(
+                zip(answer.bodies, answer.times, headers, keys, strict=True)
+            )
+        ]
+
+    async def subscribe(
+        self,
+        topic: str,
+        subscriber: str,
+        *,
+        start: str = "latest",
+        holds_retention: bool = False,
+        auto_confirm: bool = True,
+        prefetch: int = PREFETCH,
+    ) -> AsyncSubscription:
+        """Subscribes, or goes on with the subscription of that name. `start`: 'latest' or 'earliest', for a
+        new one. Read it by iterating over it."""
+        await self._call(packets.Subscribe, topic, subscriber, start, holds_retention)
+        return AsyncSubscription(
+            self, topic, subscriber, prefetch=max(1, prefetch), auto_confirm=auto_confirm
+        )
+
+    async def unsubscribe(self, topic: str, subscriber: str) -> None:
+        """Ends a subscription and forgets its place."""
+        await self._call(packets.Unsubscribe, topic, subscriber, repeatable=False)
+
+    async def confirm(self, topic: str, subscriber: str, partition: int, position: int) -> None:
+        """Everything below that offset has arrived."""
+        await self._call(packets.Confirm, topic, subscriber, partition, position)
+
+    async def subscriptions(
+        self, topic: str | None = None, subscriber: str | None = None
+    ) -> list[SubscriptionState]:
+        answer = await self._call(packets.ListSubscriptions, topic, subscriber)
+        return [
+            SubscriptionState(
+                s.topic,
+                s.subscriber,
+                s.holds_retention,
+                from_micros(s.created),
+                s.lag,
+                None if s.confirmed is None else from_micros(s.confirmed),
+            )
+            for s in answer.subscriptions
+        ]
+
+    async def create_topic(self, topic: str, *, partitions: int = 1) -> None:
+        await self._call(packets.CreateTopic, topic, partitions, repeatable=False)
+
+    async def delete_topic(self, topic: str) -> None:
+        await self._call(packets.DeleteTopic, topic, repeatable=False)
+
+    async def purge_topic(self, topic: str) -> int:
+        """Makes all entries unreadable; answers how many there were."""
+        return await self._number(packets.PurgeTopic, topic)
+
+    async def set_retention(
+        self,
+        topic: str,
+        mode: str,
+        *,
+        seconds: int | None = None,
+        bytes: int | None = None,  # noqa: A002  (its unit)
+    ) -> None:
+        """'forever', 'subscribers', 'time' with seconds, or 'size' with bytes a partition."""
+        await self._call(packets.SetRetention, topic, mode, seconds, bytes)
+
+    async def topics(self, *names: str) -> list[TopicState]:
+        """The topics of those names, or all."""
+        answer = await self._call(packets.ListTopics, list(names) or None)
+        return [
+            TopicState(
+                t.name,
+                t.retention,
+                t.seconds,
+                t.bytes,
+                from_micros(t.created),
+                tuple(PartitionState(n, *ends) for n, ends in enumerate(t.partitions, 1)),
+                t.subscriptions,
+            )
+            for t in answer.topics
+        ]
+
+
+def _column(values: Sequence[Any] | None, length: int) -> list[Any]:
+    if values is None:
+        return []
+    if len(values) != length:
+        raise errors.InvalidInput("there must be as many of each as there are messages")
+    return list(values)

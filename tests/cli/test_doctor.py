@@ -1,0 +1,152 @@
+"""`nuncius doctor` sees what is wrong and says what to do."""
+
+import asyncio
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import asyncpg
+import pytest
+from cli.commands import nuncius
+
+from nuncius import testing
+from nuncius.cli import examination
+from nuncius.cli.findings import Finding, State
+from nuncius.store.driver import Connection
+
+NOWHERE = "nuncius://127.0.0.1:1"
+
+
+async def findings(connection: Connection) -> dict[str, Finding]:
+    return {found.check: found async for found in examination.examine(connection)}
+
+
+def test_a_healthy_node() -> None:
+    """Everything about a running node is ok, for people and for programs."""
+    with testing.broker() as broker:
+        place = ["--data-dir", str(broker.data_dir), "--url", broker.url]
+        told = nuncius("doctor", *place)
+        assert (told.returncode, told.stderr) == (0, "")
+        assert {line.split()[0] for line in told.stdout.splitlines()} == {"ok"}
+        document = json.loads(nuncius("doctor", *place, "-o", "json").stdout)
+    assert {found["state"] for found in document} == {"ok"}
+    checks = [found["check"] for found in document]
+    assert checks == [
+        "Python",
+        "programs",
+        "data directory",
+        "disk",
+        "server",
+        "PostgreSQL",
+        "schema",
+        "durability",
+        "transactions",
+        "rows",
+        "connections",
+        "node",
+    ]
+
+
+def test_before_the_first_start(data_dir: Path) -> None:
+    """What is merely not there yet is no failure, and looking does not make it."""
+    done = nuncius("doctor", "--data-dir", str(data_dir), "--url", NOWHERE)
+    assert done.returncode == 0
+    assert "warn  data directory" in done.stdout
+    assert "warn  server" in done.stdout
+    assert "warn  node" in done.stdout
+    assert not data_dir.exists()
+    data_dir.mkdir()
+    assert "is empty" in nuncius("doctor", "--data-dir", str(data_dir), "--url", NOWHERE).stdout
+
+
+def test_a_directory_that_is_not_ours(tmp_path: Path) -> None:
+    """A directory with other things in it fails."""
+    (tmp_path / "thesis.tex").touch()
+    done = nuncius("doctor", "--data-dir", str(tmp_path), "--url", NOWHERE)
+    assert done.returncode == 1
+    assert "it contains thesis.tex" in done.stdout
+
+
+@pytest.mark.parametrize("store", ["postgresql://nobody@127.0.0.1:1/none", "nonsense"])
+def test_no_store(store: str) -> None:
+    """A store that cannot be reached fails."""
+    done = nuncius("doctor", "--store", store, "--url", NOWHERE, "-o", "json")
+    assert done.returncode == 1
+    states = {found["check"]: found["state"] for found in json.loads(done.stdout)}
+    assert states == {"Python": "ok", "database": "fail", "node": "warn"}
+
+
+def test_wrong_use(tmp_path: Path) -> None:
+    """A store is named in one way, and a node by its address."""
+    both = nuncius("doctor", "--store", "x", "--data-dir", str(tmp_path))
+    assert both.returncode == 2
+    address = nuncius("doctor", "--data-dir", str(tmp_path), "--url", "http://x")
+    assert address.returncode == 2
+    assert "a broker's address looks like" in address.stderr
+
+
+async def test_durability(dsn: str, connection: Connection) -> None:
+    """A database that forgets commits in a crash fails."""
+    name = await connection.fetchval("select current_database()")
+    await connection.execute(f"alter database {name} set synchronous_commit = off")
+    careless = await asyncpg.connect(dsn)
+    found = (await findings(careless))["durability"]
+    await careless.close()
+    assert found.state is State.FAIL
+    assert "synchronous_commit" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("change", "state"),
+    [
+        ("insert into nuncius.migrations (version, name) values (99, 'x')", State.FAIL),
+        ("delete from nuncius.migrations where version = (select max(version) from nuncius.migrations)"
+         "; insert into nuncius.migrations (version, name) values (0, 'x')", State.WARN),
+        ("drop schema nuncius cascade", State.WARN),
+    ],
+    ids=["newer", "older", "none"],
+)  # fmt: skip
+async def test_schema(connection: Connection, change: str, state: State) -> None:
+    """A schema of another version is told."""
+    await connection.execute(change)
+    assert (await findings(connection))["schema"].state is state
+
+
+async def test_an_open_transaction(dsn: str, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction that stays open is named with its owner and what to do about it."""
+    assert (await findings(connection))["transactions"].detail == "none is open"
+    other = await asyncpg.connect(dsn, server_settings={"application_name": "forgetful"})
+    transaction = other.transaction()
+    await transaction.start()
+    await other.fetch("select 1")
+    young = (await findings(connection))["transactions"]
+    assert young.state is State.OK
+    monkeypatch.setattr(examination, "LONG_TRANSACTION", timedelta(0))
+    old = (await findings(connection))["transactions"]
+    assert old.state is State.WARN
+    assert "forgetful" in old.detail
+    assert f"pg_terminate_backend({other.get_server_pid()})" in old.advice
+    await transaction.rollback()
+    await other.close()
+
+
+async def test_crowded(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that runs out of connections is told."""
+    monkeypatch.setattr(examination, "CROWDED", 0)
+    assert (await findings(connection))["connections"].state is State.WARN
+
+
+async def test_dead_rows(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More dead rows than live ones are told, with the table that has most of them."""
+    monkeypatch.setattr(examination, "MANY_DEAD_ROWS", 0)
+    await connection.execute("alter table nuncius.clients set (autovacuum_enabled = off)")
+    await connection.execute(
+        "insert into nuncius.clients (client_name, client_mode)"
+        " select 'c' || i, 1 from generate_series(1, 1000) i"
+    )
+    await connection.execute("delete from nuncius.clients")
+    await connection.execute("select pg_stat_force_next_flush()")
+    await asyncio.to_thread(lambda: None)
+    found = (await findings(connection))["rows"]
+    assert found.state is State.WARN
+    assert found.detail.endswith("most in clients")

@@ -1,0 +1,124 @@
+"""Several workers behind one port: replaced when they die, gone when they should be."""
+
+import signal
+import socket
+import subprocess
+import sys
+
+import psutil
+import pytest
+from cli.commands import NUNCIUS, Node, node, nuncius
+
+from nuncius.client import Client
+
+
+def workers(started: Node) -> list[psutil.Process]:
+    return [
+        child
+        for child in psutil.Process(started.process.pid).children()
+        if "nuncius.cli.worker" in child.cmdline()
+    ]
+
+
+def busy_workers(started: Node) -> set[int]:
+    """Which workers have connections of clients on the port they share."""
+    return {
+        worker.pid
+        for worker in workers(started)
+        for connection in worker.net_connections("tcp")
+        if connection.status == psutil.CONN_ESTABLISHED and connection.laddr.port == started.port
+    }
+
+
+def connect_until_all_are_busy(started: Node, count: int) -> list[Client]:
+    """The kernel chooses a worker for each connection; with enough of them all have some."""
+    clients: list[Client] = []
+    while len(busy_workers(started)) < count and len(clients) < 100:
+        clients.append(Client.connect(started.url))
+    return clients
+
+
+def test_two_workers_share_a_port(dsn: str) -> None:
+    """Connections to the one port are spread over both workers, and both serve the same messages."""
+    with node("--store", dsn, "--workers=2") as started:
+        assert started.ready["pid"] == started.process.pid
+        assert len(workers(started)) == 2
+        clients = connect_until_all_are_busy(started, 2)
+        assert len(busy_workers(started)) == 2
+        for client in clients:
+            client.publish("news", "hello")
+        assert len(clients[0].fetch("news")) == len(clients)
+        for client in clients:
+            client.close()
+        running = workers(started)
+        assert started.stop() == (0, "")
+        assert not any(worker.is_running() for worker in running)
+
+
+def test_a_killed_worker_is_replaced(dsn: str) -> None:
+    """After `kill -9` of a worker there is another one behind the same port, and clients go on."""
+    with node("--store", dsn, "--workers=2") as started:
+        clients = connect_until_all_are_busy(started, 2)
+        killed, other = workers(started)
+        killed.kill()
+        assert f"pid={killed.pid} code=-9" in started.wait_for("a worker died")
+        started.wait_for("a worker runs again")
+        assert {other.pid} < {worker.pid for worker in workers(started)}
+        for client in clients:
+            client.publish("news", "hello")
+            client.close()
+        assert started.stop()[0] == 0
+
+
+def test_workers_do_not_outlive_their_supervisor(dsn: str) -> None:
+    """After `kill -9` of the supervisor its workers end by themselves."""
+    with node("--store", dsn, "--workers=2") as started:
+        orphans = workers(started)
+        started.stop(signal.SIGKILL)
+        _, alive = psutil.wait_procs(orphans, timeout=30)
+        assert alive == []
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["by one", "by workers"])
+def test_a_port_in_use(dsn: str, shared: bool) -> None:
+    """Workers do not share a port with strangers, not even with those who would share it."""
+    with socket.socket() as taken:
+        if shared:
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = nuncius("up", "--store", dsn, "--workers=2", f"--telesto-port={port}")
+    assert done.returncode == 1
+    assert f"port {port} on 127.0.0.1 is in use" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_store_that_is_not_there() -> None:
+    """What keeps the first worker from starting is said once, and nothing is started again."""
+    store = "postgresql://nobody@127.0.0.1:1/none"
+    done = nuncius("up", "--store", store, "--workers=3", "--telesto-port=0")
+    assert done.returncode == 1
+    assert done.stderr.startswith("nuncius: cannot connect to the store")
+    assert done.stderr.count("\n") == 1
+
+
+def test_ctrl_c_while_workers_start(dsn: str) -> None:
+    """A signal before the workers are ready ends them all, cleanly."""
+    up = subprocess.Popen(
+        [*NUNCIUS, "up", "--store", dsn, "--workers=2", "--telesto-port=0", "--log-level=debug"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert up.stderr is not None
+    up.stderr.readline()  # asyncio names its selector: the supervisor's loop runs
+    up.send_signal(signal.SIGINT)
+    up.communicate(timeout=60)
+    assert up.returncode == 0
+
+
+def test_a_password_in_the_address_is_in_no_list_of_processes(dsn: str) -> None:
+    """The workers' command lines name no store."""
+    with node("--store", dsn, "--workers=2") as started:
+        for worker in workers(started):
+            assert worker.cmdline() == [sys.executable, "-m", "nuncius.cli.worker"]

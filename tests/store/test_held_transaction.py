@@ -1,0 +1,178 @@
+"""While somebody holds a transaction open, vacuum removes nothing. No call may get slower by that: the blocks
+it touches do not depend on how many messages have gone through before."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import asyncpg
+import pytest
+
+from nuncius.store.driver import Connection
+from nuncius.store.store import PLANS
+from nuncius.store.taking import TakeCall, Taker
+from store.publishing_sql import Send, publish_many, publisher, topic
+from store.queue_sql import Run, depth, put_many, queue
+
+ROUNDS = 6
+BATCHES = 50  # calls a round
+BATCH = 50  # messages a call
+ALLOWED = 1.6  # an index may get one level deeper meanwhile
+
+BLOCKS = """
+    select sum(heap_blks_hit + heap_blks_read + idx_blks_hit + idx_blks_read)::bigint
+    from pg_statio_user_tables where schemaname = 'nuncius'"""
+
+
+@pytest.fixture
+async def node(dsn: str) -> AsyncIterator[Connection]:
+    """A connection as nodes have it."""
+    opened = await asyncpg.connect(dsn, server_settings=PLANS)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def held(other: Connection) -> None:
+    """Somebody's transaction, open for as long as the test lasts."""
+    await other.execute("begin isolation level repeatable read")
+    await other.fetch("select count(*) from nuncius.messages, nuncius.entries")
+
+
+async def blocks(node: Connection, work: Callable[[], Awaitable[Any]]) -> int:
+    """How many blocks of our tables and indexes some work touches."""
+    await node.fetchval("select pg_stat_force_next_flush()")
+    before: int = await node.fetchval(BLOCKS)
+    await work()
+    await node.fetchval("select pg_stat_force_next_flush()")
+    after: int = await node.fetchval(BLOCKS)
+    return after - before
+
+
+async def rounds(node: Connection, call: Callable[[], Awaitable[Any]]) -> list[int]:
+    """The blocks that each round of calls touches."""
+
+    async def one_round() -> None:
+        for _ in range(BATCHES):
+            await call()
+
+    return [await blocks(node, one_round) for _ in range(ROUNDS)]
+
+
+async def take(
+    taker: Taker, node: Connection, queue_id: int, receiver: int, mode: int, limit: int = BATCH
+) -> int:
+    call = TakeCall(lambda _: None, None, queue_id, receiver, 0, 0, mode, limit)
+    (found,) = await taker.take(node, [call], False)
+    return len(found)
+
+
+@pytest.mark.usefixtures("held")
+@pytest.mark.parametrize("mode", [1, 2])
+@pytest.mark.parametrize("receiver", [0, 7])
+async def test_taking(node: Connection, mode: int, receiver: int) -> None:
+    """A taker that remembers its places touches as much at the end as at the beginning."""
+    jobs, taker = await queue(node), Taker()
+
+    async def put_and_take() -> None:
+        await put_many(
+            node,
+            *(Run(jobs, [b"x" * 100] * (BATCH // 5), 1 + 2 * n, receiver=receiver) for n in range(5)),
+        )
+        assert await take(taker, node, jobs, receiver, mode) == BATCH
+
+    touched = await rounds(node, put_and_take)
+    assert await depth(node, jobs) == 0
+    assert touched[-1] < ALLOWED * touched[1], touched
+
+
+@pytest.mark.usefixtures("held")
+async def test_taking_from_an_empty_queue(node: Connection) -> None:
+    """To find that there is nothing costs the same, however much there was."""
+    jobs, taker = await queue(node), Taker()
+
+    async def look() -> None:
+        assert await take(taker, node, jobs, 7, 1, 1) == 0
+
+    async def some() -> None:
+        await put_many(node, Run(jobs, [b"x"] * BATCH))
+        assert await take(taker, node, jobs, 7, 1) == BATCH
+
+    await some()
+    early = await blocks(node, look)
+    for _ in range(ROUNDS * BATCHES):
+        await some()
+    assert await blocks(node, look) <= 2 * early + 4  # twenty places, one level more
+
+
+@pytest.mark.usefixtures("held")
+async def test_putting_with_counts(node: Connection) -> None:
+    """Finding a publisher's last count in a queue costs the same for the last message as for the first."""
+    jobs, alice = await queue(node), await publisher(node)
+    count = 1
+
+    async def put() -> None:
+        nonlocal count
+        await put_many(node, Run(jobs, [b"x"] * BATCH, publisher=alice, count=count))
+        count += BATCH
+
+    touched = await rounds(node, put)
+    assert touched[-1] < ALLOWED * touched[1], touched
+
+
+@pytest.mark.usefixtures("held")
+async def test_publishing(node: Connection) -> None:
+    """Finding the next offset and a publisher's last count costs the same for ever."""
+    news, alice = await topic(node), await publisher(node)
+    count = 1
+
+    async def publish() -> None:
+        nonlocal count
+        await publish_many(node, Send(news, [b"x"] * BATCH, 1, alice, count))
+        count += BATCH
+
+    touched = await rounds(node, publish)
+    assert touched[-1] < ALLOWED * touched[1], touched
+
+
+@pytest.mark.usefixtures("held")
+async def test_publishing_where_everything_is_removed(node: Connection) -> None:
+    """Retention that removes everything does not slow publishing down."""
+    news = await topic(node)
+    await node.execute("select nuncius.set_retention('news', 'subscribers')")
+
+    async def publish_and_remove() -> None:
+        await publish_many(node, Send(news, [b"x"] * BATCH))
+
+    touched = []
+    for _ in range(ROUNDS):
+        touched += (await rounds(node, publish_and_remove))[:1]
+        while await node.fetchval("select nuncius.collect()"):
+            pass
+    assert touched[-1] < ALLOWED * touched[1], touched
+
+
+@pytest.mark.usefixtures("held")
+async def test_confirming_and_reading(node: Connection) -> None:
+    """A subscriber that reads and confirms as it goes touches as much at the end as at the beginning."""
+    news = await topic(node)
+    sue = await node.fetchval("select subscription_id from nuncius.subscribe('news', 'sue')")
+    partition = await node.fetchval("select partition_id from nuncius.partitions")
+    position = 0
+
+    async def read() -> None:
+        nonlocal position
+        await publish_many(node, Send(news, [b"x"] * BATCH))
+        row = await node.fetchrow(
+            "select first_offset, bodies from nuncius.fetch_many($1, $2, $3, 1000000)",
+            [partition],
+            [position],
+            [BATCH],
+        )
+        assert row is not None
+        position = row["first_offset"] + len(row["bodies"])
+        codes = await node.fetchval("select nuncius.confirm_many($1, $2, $3)", [sue], [partition], [position])
+        assert codes == [0]
+
+    touched = await rounds(node, read)
+    assert position == ROUNDS * BATCHES * BATCH
+    assert touched[-1] < ALLOWED * touched[1], touched
