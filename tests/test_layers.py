@@ -20,7 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bench": {"client"},
 }
 UNRESTRICTED = {"cli"}
-CODEC = re.compile(r"nuncius\.doors\.telesto\.(\w*codec|\w*packets|native)")
+CODEC = re.compile(r"nuncius\.doors\.telesto\.(\w*codec|\w*packets|\w*table|native)")
 IO = {"asyncio", "socket", "ssl", "selectors", "uvloop", "threading"}
 
 
@@ -79,7 +79,7 @@ def violations(source: Path) -> list[str]:
                 problem = violation(module, imported)
             elif top == "pyspark" and module.split(".")[1] not in {"pipeline", "bench", "testing"}:
                 problem = f"{module} must not import Spark"
-            elif top in IO and path.stem in {"codec", "packets"}:
+            elif top in IO and path.stem.endswith(("codec", "packets", "_table")):
                 problem = f"{module} is a codec and does no I/O, but imports {top}"
             else:
                 problem = None

@@ -8,10 +8,13 @@ import itertools
 import random
 import socket
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TypeVar, overload
 
-from nuncius.client.errors import CannotConnect, ConnectionLost, NunciusError, Timeout
+import msgspec
+
+from nuncius.client.errors import CannotConnect, ConnectionLost, InvalidInput, NunciusError, Timeout
 from nuncius.client.telesto_contexts import Contexts
 from nuncius.doors.telesto import telesto_table as table
 from nuncius.doors.telesto.telesto_codec import Codec, DoesNotFit
@@ -28,6 +31,15 @@ from nuncius.doors.telesto.telesto_table import (
 )
 
 A = TypeVar("A", bound=Answer)
+
+MAX_ID = 2**31 - 1
+
+
+def new_message(
+    queue_id: int, text: str, *, priority: int = 5, receiver_id: int = 0, context: int = 0
+) -> Message:
+    """A message to put; its id, its sender and its time are the node's to set."""
+    return Message(0, queue_id, 0, receiver_id, context, priority, 0, text)
 
 
 class TelestoError(NunciusError):
@@ -143,9 +155,7 @@ class TelestoClient:
         queue, for this client, with the same context. Raises Timeout when none came in time."""
         context = self._contexts.next()
         self.put_message(_with(message, context=context))
-        return self._retry(
-            lambda: table.ReadResponse(self._next_id(), message.queue_id, context), timeout
-        )
+        return self._retry(lambda: table.ReadResponse(self._next_id(), message.queue_id, context), timeout)
 
     def retrieve_message(
         self,
@@ -157,9 +167,7 @@ class TelestoClient:
     ) -> Message:
         """Takes a message from a queue, waiting until there is one: the first by priority or by age, of
         anybody or of one sender. Raises Timeout when there was none in time."""
-        return self._retry(
-            lambda: table.ReadMessage(self._next_id(), queue_id, sender_id, mode), timeout
-        )
+        return self._retry(lambda: table.ReadMessage(self._next_id(), queue_id, sender_id, mode), timeout)
 
     # The connection
 
@@ -176,3 +184,70 @@ class TelestoClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _retry(self, attempt: Callable[[], Request], timeout: float | None) -> Message:
+        """Asks again while there is nothing."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            start = time.monotonic()
+            try:
+                (message,) = self._call(attempt(), table.ReadMessageResponse).messages
+            except TelestoError as error:
+                if error.error_type is not ErrorType.NO_MESSAGES_RETRIEVED:
+                    raise
+            else:
+                return message
+            now = time.monotonic()
+            if deadline is not None and now >= deadline:
+                raise Timeout(f"no message within {timeout:g} seconds")
+            time.sleep(max(0.0, start + self._retry_delay - now))
+
+    def _next_id(self) -> int:
+        return next(self._packet_ids) % MAX_ID + 1
+
+    def _call(self, request: Request, expected: type[A]) -> A:
+        try:
+            data = self._codec.encode(request)
+        except DoesNotFit as error:
+            raise InvalidInput(str(error)) from error
+        connection = self._opened()
+        try:
+            connection.sendall(data)
+            answer = self._receive(connection)
+        except TimeoutError as error:
+            self.close()
+            raise Timeout(f"no answer within {self._timeout:g} seconds") from error
+        except OSError as error:
+            self.close()
+            raise ConnectionLost(f"the connection broke during the call ({error})") from error
+        if isinstance(answer, Error) and answer.packet_id == request.packet_id:
+            raise TelestoError(ErrorType(answer.error_type), answer.details)
+        if not isinstance(answer, expected) or answer.packet_id != request.packet_id:
+            self.close()
+            raise ConnectionLost(f"the node answered {answer!r} to {request!r}")
+        return answer
+
+    def _opened(self) -> socket.socket:
+        if self._socket is None:
+            try:
+                self._socket = socket.create_connection(self._address, self._timeout)
+            except OSError as error:
+                host, port = self._address
+                raise CannotConnect(f"nobody answers at {host}:{port} ({error})") from error
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._codec = Codec(Dialect.DEPLOYED, Answer)
+        return self._socket
+
+    def _receive(self, connection: socket.socket) -> object:
+        while True:
+            data = connection.recv(65536)
+            if not data:
+                raise ConnectionResetError("the node closed the connection")
+            events = self._codec.receive(data)
+            if events:
+                return events[0] if len(events) == 1 else events
+
+
+def _with(message: Message, **changes: int) -> Message:
+    changed: Message = msgspec.structs.replace(message, **changes)
+    return changed
