@@ -1,14 +1,13 @@
 """`nuncius doctor` sees what is wrong and says what to do."""
 
-import asyncio
 import json
 from datetime import timedelta
 from pathlib import Path
 
 import asyncpg
 import pytest
-from cli.commands import nuncius
 
+from cli.commands import nuncius
 from nuncius import testing
 from nuncius.cli import examination
 from nuncius.cli.findings import Finding, State
@@ -100,12 +99,11 @@ async def test_durability(dsn: str, connection: Connection) -> None:
     ("change", "state"),
     [
         ("insert into nuncius.migrations (version, name) values (99, 'x')", State.FAIL),
-        ("delete from nuncius.migrations where version = (select max(version) from nuncius.migrations)"
-         "; insert into nuncius.migrations (version, name) values (0, 'x')", State.WARN),
+        ("update nuncius.migrations set version = version - 1", State.WARN),
         ("drop schema nuncius cascade", State.WARN),
     ],
     ids=["newer", "older", "none"],
-)  # fmt: skip
+)
 async def test_schema(connection: Connection, change: str, state: State) -> None:
     """A schema of another version is told."""
     await connection.execute(change)
@@ -146,7 +144,6 @@ async def test_dead_rows(connection: Connection, monkeypatch: pytest.MonkeyPatch
     )
     await connection.execute("delete from nuncius.clients")
     await connection.execute("select pg_stat_force_next_flush()")
-    await asyncio.to_thread(lambda: None)
     found = (await findings(connection))["rows"]
     assert found.state is State.WARN
     assert found.detail.endswith("most in clients")

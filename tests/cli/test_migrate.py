@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 import asyncpg
-from cli.commands import nuncius
 
+from cli.commands import nuncius
 from nuncius.store import embedded, migrations
 from nuncius.store.driver import Connection
 

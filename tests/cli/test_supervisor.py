@@ -7,8 +7,8 @@ import sys
 
 import psutil
 import pytest
-from cli.commands import NUNCIUS, Node, node, nuncius
 
+from cli.commands import NUNCIUS, Node, node, nuncius
 from nuncius.client import Client
 
 
@@ -106,14 +106,18 @@ def test_a_store_that_is_not_there() -> None:
 def test_ctrl_c_while_workers_start(dsn: str) -> None:
     """A signal before the workers are ready ends them all, cleanly."""
     up = subprocess.Popen(
-        [*NUNCIUS, "up", "--store", dsn, "--workers=2", "--telesto-port=0", "--log-level=debug"],
+        [*NUNCIUS, "up", "--store", dsn, "--workers=2", "--telesto-port=0", "--log-level=info"],
         stderr=subprocess.PIPE,
         text=True,
     )
     assert up.stderr is not None
-    up.stderr.readline()  # asyncio names its selector: the supervisor's loop runs
-    up.send_signal(signal.SIGINT)
-    up.communicate(timeout=60)
+    try:
+        assert "starting workers" in up.stderr.readline()
+        up.send_signal(signal.SIGINT)
+        up.communicate(timeout=60)
+    finally:
+        up.kill()
+        up.communicate()
     assert up.returncode == 0
 
 

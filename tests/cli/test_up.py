@@ -311,8 +311,12 @@ def test_interrupted_while_starting(data_dir: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    up.send_signal(signal.SIGTERM)
-    out, _ = up.communicate(timeout=60)
+    try:
+        up.send_signal(signal.SIGTERM)
+        out, _ = up.communicate(timeout=60)
+    finally:
+        up.kill()
+        up.communicate()
     assert up.returncode in {143, -signal.SIGTERM, 0}
     assert out == b""
     assert embedded.running(data_dir) is None

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from docs.examples import PAGES, ROOT, Example, examples, run, steps
 
 import nuncius.testing
+from docs.examples import PAGES, ROOT, Example, examples, run, steps
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if examples(page)], ids=lambda page: page.name)

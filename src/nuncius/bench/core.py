@@ -6,17 +6,16 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import asyncpg
-import psutil
 import uvloop
 from rich.console import Console
 from rich.progress import Progress
 
 from nuncius.bench.limits import BODY, RAW_ROWS, appends, engine_limit
+from nuncius.bench.nodes import node
 from nuncius.bench.result import Goal, Result, progress
 from nuncius.broker import Broker
 from nuncius.store import embedded
@@ -89,7 +88,8 @@ def bench(console: Console, seconds: float) -> Result:
 async def _run(run: Run, data_dir: Path) -> None:
     dsn = embedded.start(data_dir).dsn
     await in_process(run, dsn)
-    async with node(data_dir) as (url, process):
+    async with node(data_dir) as (port, process):
+        url = f"nuncius://127.0.0.1:{port}"
         run.step("rss_idle_mb")
         run.figures["rss_idle_mb"] = process.memory_info().rss / 2**20
         await topics(run, dsn, url)
@@ -209,24 +209,3 @@ async def _value(dsn: str, sql: str) -> int:
         return value
     finally:
         await connection.close()
-
-
-@asynccontextmanager
-async def node(data_dir: Path) -> AsyncIterator[tuple[str, psutil.Process]]:
-    """A node in a process of its own, as `nuncius up` starts it."""
-    ready = data_dir.parent / "ready.json"
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "nuncius", "up", "--data-dir", str(data_dir)),
-        *("--ready-file", str(ready), "--telesto-port", "0"),
-        *("--stomp-port", "off", "--zeromq-port", "off", "--http-port", "off", "--tribbler-port", "off"),
-    )
-    try:
-        while not ready.exists():
-            if process.returncode is not None:
-                raise RuntimeError("the node did not start")
-            await asyncio.sleep(0.05)
-        port = json.loads(ready.read_text())["ports"]["telesto"]
-        yield f"nuncius://127.0.0.1:{port}", psutil.Process(process.pid)
-    finally:
-        process.terminate()
-        await process.wait()

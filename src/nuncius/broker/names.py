@@ -6,10 +6,13 @@ asks for a name that is being looked up stands in line for it.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from nuncius.broker import future
+
+log = logging.getLogger(__name__)
 
 V = TypeVar("V")
 
@@ -67,4 +70,7 @@ class Names(Generic[V]):
         except Exception as error:
             value = error
         for then in self._in_line.pop(name):
-            then(value)
+            try:
+                then(value)
+            except Exception:
+                log.exception("a caller failed on the name it asked for")

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import asyncpg
-
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription, NoSuchTopic
 from nuncius.broker.limits import check_name
 from nuncius.broker.signals import Signals
@@ -73,10 +71,7 @@ class Subscriptions:
         return Subscription(rows[0][0], await self._topics.existing(topic), subscriber, False)
 
     async def unsubscribe(self, topic: str, subscriber: str) -> None:
-        try:
-            rows = await self._store.execute("select nuncius.unsubscribe($1, $2)", topic, subscriber)
-        except asyncpg.DataError as error:
-            raise InvalidInput(str(error)) from None
+        rows = await self._store.execute("select nuncius.unsubscribe($1, $2)", topic, subscriber)
         if not rows[0][0]:
             raise NoSuchSubscription(f"{subscriber!r} is not subscribed to {topic!r}")
 
@@ -178,6 +173,9 @@ class Reader:
             if not self._found:
                 await self._signals.wait(topic_id, version, None)
         partition, entries = self._found.popleft()
+        if len(entries.bodies) > limit:  # it was found when more was asked for
+            entries, rest = entries.split(limit)
+            self._found.appendleft((partition, rest))
         partition_id, _ = self._places[partition]
         # To the back of the line, so that a busy partition does not starve the others.
         del self._places[partition]

@@ -126,6 +126,8 @@ class WaitingRoom:
         if waiter.finished:
             if result and not isinstance(result, Exception):
                 self._put_back(result)
+            if waiter.missed:
+                self.look_again(waiter.queue_id)  # somebody else has to answer the call
             return
         if result or isinstance(result, Exception):
             passed_by = waiter.missed

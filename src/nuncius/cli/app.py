@@ -30,13 +30,7 @@ def build(first: str = "") -> typer.Typer:
     )
     app.callback()(_options)
     for name in (first,) if first in COMMANDS else COMMANDS:
-        try:
-            module = importlib.import_module(f"nuncius.cli.{name}")
-        except ModuleNotFoundError as error:
-            if error.name != f"nuncius.cli.{name}":
-                raise
-        else:
-            module.register(app)
+        importlib.import_module(f"nuncius.cli.{name}").register(app)
     return app
 
 

@@ -104,7 +104,7 @@ def take(
     timeout: Timeout = TIMEOUT,
     form: StreamOutput = StreamFormat.TEXT,
 ) -> None:
-    """Take messages out of a queue: the one with the highest priority first, the oldest of those."""
+    """Take messages out of a queue. The highest priority comes first, the oldest of those."""
     if follow and wait:
         raise typer.BadParameter("wait for some time, or follow for ever", param_hint="--wait")
     mode = "time" if by_time else "priority"

@@ -57,7 +57,7 @@ def publish(
     timeout: Timeout = TIMEOUT,
     form: Output = Format.TABLE,
 ) -> None:
-    """Publish entries to a topic, which is made if there is none of that name."""
+    """Publish entries to a topic. It is made if there is none of that name."""
     check_sources(bodies, lines=lines)
     headers = parse_headers(header)
 

@@ -67,7 +67,8 @@ async def serve(settings: NodeSettings, announce: Announce, *, on_leash: bool = 
     from nuncius.broker import Broker
 
     stop = stop_event(on_leash=on_leash)
-    warn_of_strangers(settings.host)
+    if not settings.share_ports:  # else the supervisor has said it, once for all workers
+        warn_of_strangers(settings.host)
     async with Broker(settings.dsn) as broker, _open_doors(broker, settings) as endpoints:
         with announce(endpoints):
             await stop.wait()

@@ -12,7 +12,7 @@ from nuncius.cli.queues import write_queues
 from nuncius.cli.topics import document, write_subscriptions, write_topics
 from nuncius.client import AsyncClient
 
-SIZES = {"bytes": "database", "accepted_bytes": "accepted, not stored yet"}
+SIZES = {"bytes": "database", "accepted_bytes": "not answered yet"}
 
 
 def register(app: typer.Typer) -> None:
@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
 
 
 def status(url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Format.TABLE) -> None:
-    """Show the node and its store, and all queues, topics and subscriptions."""
+    """Show node, store, queues, topics and subscriptions."""
 
     async def work(client: AsyncClient) -> None:
         begin = time.perf_counter()

@@ -16,9 +16,7 @@ from collections.abc import Callable
 _AT_ONCE = 128  # the exit status of a process that a signal ended, by the custom of shells
 
 
-def stop_event(
-    *, on_leash: bool = False, last_act: Callable[[], None] | None = None
-) -> asyncio.Event:
+def stop_event(*, on_leash: bool = False, last_act: Callable[[], None] | None = None) -> asyncio.Event:
     """An event for the running loop that is set when the process should stop. `last_act` is called before
     the process ends at once."""
     loop = asyncio.get_running_loop()

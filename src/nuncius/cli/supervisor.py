@@ -62,6 +62,7 @@ class Supervisor:
     async def serve(self, announce: Announce, *, on_leash: bool) -> None:
         stop = stop_event(on_leash=on_leash, last_act=lambda: self._signal(signal.SIGKILL))
         warn_of_strangers(self._host)
+        log.info("starting workers", extra={"workers": self._workers})
         keepers: list[asyncio.Task[None]] = []
         stopping = asyncio.create_task(_wait_for(stop))
         try:
@@ -112,6 +113,8 @@ class Supervisor:
         while not stop.is_set():
             began = loop.time()
             process = await self._start()
+            if stop.is_set():
+                process.terminate()  # it was not there yet when the others were told
             report = await _report(process)
             if not first.done():
                 first.set_result(report)

@@ -31,7 +31,7 @@ def tail(
     timeout: Timeout = TIMEOUT,
     form: StreamOutput = StreamFormat.TEXT,
 ) -> None:
-    """Show the last entries of a topic, and with --follow those that come."""
+    """Show the last entries of a topic. With --follow also those that come."""
 
     async def follow_one(client: AsyncClient, state: PartitionState) -> None:
         position = state.next_offset

@@ -60,10 +60,10 @@ class Background:
             self._loop.call_soon_threadsafe(self._take_over)
         return future
 
-    def wait(self, future: Future[T]) -> T:
-        """The result of something started."""
+    def ask(self, verb: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Starts something and waits for the answer."""
         self._not_from_inside()
-        return future.result()
+        return self.start(verb, *args, **kwargs).result()
 
     def stop(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Runs one last coroutine and ends the thread. Later calls do nothing."""

@@ -87,8 +87,14 @@ class Client:
         timeout: float | None = None,
     ) -> Receipt:
         """Publishes an entry; returns when it is stored. The topic is made if need be."""
-        return self._background.wait(
-            self.publish_soon(topic, body, key=key, headers=headers, partition=partition, timeout=timeout)
+        return self._background.ask(
+            self._async.publish,
+            topic,
+            body,
+            key=key,
+            headers=headers,
+            partition=partition,
+            timeout=timeout,
         )
 
     def publish_soon(
@@ -215,16 +221,15 @@ class Client:
         timeout: float | None = None,
     ) -> PutReceipt:
         """Puts a message into a queue; returns when it is stored. Into several queues: all or none."""
-        return self._background.wait(
-            self.put_soon(
-                queue,
-                body,
-                priority=priority,
-                receiver=receiver,
-                context=context,
-                headers=headers,
-                timeout=timeout,
-            )
+        return self._background.ask(
+            self._async.put,
+            queue,
+            body,
+            priority=priority,
+            receiver=receiver,
+            context=context,
+            headers=headers,
+            timeout=timeout,
         )
 
     def put_soon(
@@ -325,9 +330,7 @@ class Client:
 
     def reply(self, request: Message, body: Body, *, headers: Mapping[str, str] | None = None) -> PutReceipt:
         """Answers a message that was put with `request`."""
-        return self._background.wait(
-            self._background.start(self._async.reply, request, body, headers=headers)
-        )
+        return self._background.ask(self._async.reply, request, body, headers=headers)
 
     def create_queue(self, queue: str) -> int:
         """Makes a queue and answers with its id."""

@@ -66,6 +66,8 @@ class Subscription:
             return batch
         if self._coming is None:
             self._coming = self._background.submit(self._inner.next_batch)
+        if self._closed:
+            self._coming.cancel()
         try:
             # Not cancelled when time or Ctrl-C ends the waiting: a batch that has just come
             # would be lost to whoever goes on reading.

@@ -5,7 +5,6 @@ rest of Nuncius, so it is a second opinion on the door. New programs are better 
 """
 
 import itertools
-import random
 import socket
 import time
 from collections.abc import Callable
@@ -77,7 +76,7 @@ class TelestoClient:
         self._retry_delay = retry_delay
         self._socket: socket.socket | None = None
         self._codec = Codec(Dialect.DEPLOYED, Answer)
-        self._packet_ids = itertools.count(random.getrandbits(30))  # noqa: S311  (numbers, not secrets)
+        self._packet_ids = itertools.count()
         self._contexts = Contexts()
         self.client: Client | None = None
 

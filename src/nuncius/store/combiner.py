@@ -171,7 +171,7 @@ class Combiner(Generic[C]):
         """Has the batch stored; the answers are the caller's to give. Detours begin here, before the next
         batch is made up, so that nobody overtakes them."""
         answers: list[tuple[C, Any]] = []
-        while batch := batch if wait else self._not_detoured(batch):
+        while batch := self._not_detoured(batch, wait):
             try:
                 connection = await lane.connection()
             except StoreUnavailable as error:
@@ -188,8 +188,7 @@ class Combiner(Generic[C]):
                 continue
             except asyncpg.LockNotAvailableError:
                 # Not one of our locks, they answer "busy": somebody has locked a table.
-                for call in batch:
-                    self._divert(call)
+                self._divert_all(batch)
                 break
             except (asyncpg.PostgresError, ValueError, TypeError, OverflowError) as error:
                 # The transaction is undone (or was never sent: asyncpg could not encode a value).
@@ -213,9 +212,9 @@ class Combiner(Generic[C]):
                 break
         return answers
 
-    def _not_detoured(self, batch: Sequence[C]) -> Sequence[C]:
+    def _not_detoured(self, batch: Sequence[C], wait: bool) -> Sequence[C]:
         """Keys may have gone on a detour since the batch was made up: their calls follow."""
-        if not self._detours:
+        if wait or not self._detours:
             return batch
         here = []
         for call in batch:
@@ -240,6 +239,10 @@ class Combiner(Generic[C]):
             self._start(self._detour(call.key))
         else:
             queue.append(call)
+
+    def _divert_all(self, batch: Sequence[C]) -> None:
+        for call in batch:
+            self._divert(call)
 
     async def _detour(self, key: Hashable) -> None:
         queue = self._detours[key]

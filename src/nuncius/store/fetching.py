@@ -28,6 +28,26 @@ class Entries(msgspec.Struct, frozen=True, gc=False):
     def next_offset(self) -> int:
         return self.first_offset + len(self.bodies)
 
+    def split(self, count: int) -> tuple["Entries", "Entries"]:
+        """The first so many, and the rest."""
+        keys, headers = self.keys, self.headers
+        return (
+            Entries(
+                self.first_offset,
+                self.times[:count],
+                keys and keys[:count],
+                headers and headers[:count],
+                self.bodies[:count],
+            ),
+            Entries(
+                self.first_offset + count,
+                self.times[count:],
+                keys and keys[count:],
+                headers and headers[count:],
+                self.bodies[count:],
+            ),
+        )
+
 
 class FetchCall(Call):
     __slots__ = ("limit", "partition_id", "position")

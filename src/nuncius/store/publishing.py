@@ -143,11 +143,12 @@ async def publish(connection: Connection, calls: Sequence[PublishCall], wait: bo
     keyed = any(call.keys for call in calls)
     headed = any(call.headers for call in calls)
     sends: list[_Send] = []
-    unfinished: dict[tuple[int, int | None, int | None], _Send] = {}
+    unfinished: dict[tuple[int, int | None, int | None, int | None], _Send] = {}
     places: list[_Places] = []
     for call in calls:
         publisher = call.publisher_id
-        kind = (call.topic_id, call.layout, publisher)
+        # A partition that a caller chose may not exist: that must not stop others' entries.
+        kind = (call.topic_id, call.layout, publisher, call.chosen)
         send = unfinished.get(kind)
         if send is None or (publisher is not None and call.count != send.call.count + send.length):
             send = unfinished[kind] = _Send(call)

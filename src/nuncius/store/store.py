@@ -10,8 +10,8 @@ import asyncpg
 from nuncius.store import migrations
 from nuncius.store.combiner import C, Combiner, Execute
 from nuncius.store.driver import Connection, Pool
-from nuncius.store.errors import OutcomeUnknown, StoreUnavailable
-from nuncius.store.lane import CONNECTING_ERRORS, Lane
+from nuncius.store.errors import CallFailed, OutcomeUnknown, StoreUnavailable
+from nuncius.store.lane import CONNECTING_ERRORS, TRANSIENT_ERRORS, Lane
 from nuncius.store.pressure import Pressure
 
 # A node's batches hold a lock for milliseconds; who holds it longer is somebody's transaction.
@@ -95,6 +95,10 @@ class Store:
                 async with self._pool.acquire(timeout=self.patience) as connection:
                     sent = True
                     return await work(cast("Connection", connection))
+            except asyncpg.DataError as error:
+                raise CallFailed(str(error)) from error
+            except TRANSIENT_ERRORS:
+                pass  # undone: try again
             except CONNECTING_ERRORS as error:
                 if sent and not repeatable:
                     raise OutcomeUnknown(

@@ -1,0 +1,133 @@
+"""`bench telesto`: the authors' evaluation, with clients, node and PostgreSQL on this machine."""
+
+import asyncio
+import contextlib
+import statistics
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import msgspec
+import uvloop
+from rich.console import Console
+from rich.progress import Progress
+
+from nuncius.bench.nodes import node
+from nuncius.bench.result import Goal, Result, progress
+from nuncius.bench.telesto_load import Outcome, Settings
+from nuncius.store import embedded
+
+GOALS = (
+    Goal("messages_per_s", at_least=5000),
+    Goal("response_mean_ms", at_most=15),
+    Goal("lost", at_most=0),
+    Goal("doubled", at_most=0),
+)
+# What the authors reported: 945 messages/s and 2,554 packets/s at 96 clients.
+SWEEPS: dict[str, Sequence[int]] = {
+    "clients": (8, 32, 64, 96, 160, 224),
+    "workers": (1, 2, 4),
+    "nodes": (1, 2, 4),
+}
+PHASES = {"waiting": "waiting", "parsing": "parsing", "database": "database", "response": "responding"}
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """What one run is like."""
+
+    clients: int
+    workers: int = 1
+    nodes: int = 1
+
+
+def bench(console: Console, seconds: float, clients: int, sweep: str | None, trace: Path | None) -> Result:
+    shapes = [Shape(clients)]
+    if sweep is not None:
+        shapes = [msgspec.structs.replace(shapes[0], **{sweep: value}) for value in SWEEPS[sweep]]
+    result = Result("telesto", GOALS if sweep is None else ())
+    with progress(console, 2 * len(shapes)) as bar, tempfile.TemporaryDirectory(prefix="nun-") as parent:
+        kept = trace or Path(parent) / "trace"
+        uvloop.run(_run(result, bar, Path(parent), kept, shapes, seconds, sweep))
+    return result
+
+
+async def _run(
+    result: Result,
+    bar: Progress,
+    parent: Path,
+    trace: Path,
+    shapes: Sequence[Shape],
+    seconds: float,
+    sweep: str | None,
+) -> None:
+    for shape in shapes:
+        suffix = "" if sweep is None else f"_{sweep}_{getattr(shape, sweep)}"
+        bar.update(bar.tasks[0].id, description=f"{shape.clients} clients{suffix}")
+        traces = trace / (suffix.strip("_") or "run")
+        outcome = await _measure(parent / f"data{suffix}", shape, seconds, traces)
+        bar.advance(bar.tasks[0].id)
+        figures = {**figures_of(outcome), **phase_shares(traces)}
+        untraced = await _measure(parent / f"plain{suffix}", shape, max(1.0, seconds / 4), None)
+        figures["messages_per_s_untraced"] = untraced.messages / untraced.seconds
+        bar.advance(bar.tasks[0].id)
+        result.figures |= {f"{name}{suffix}": value for name, value in figures.items()}
+
+
+async def _measure(data_dir: Path, shape: Shape, seconds: float, trace: Path | None) -> Outcome:
+    options = [] if trace is None else ["--trace", str(trace)]
+    try:
+        async with _nodes(data_dir, shape, options) as addresses:
+            settings = Settings(addresses, shape.clients, seconds, "" if trace is None else str(trace))
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "nuncius.bench.telesto_load"),
+                msgspec.json.encode(settings).decode(),
+                stdout=asyncio.subprocess.PIPE,
+            )
+            out, _ = await process.communicate()
+            if process.returncode:
+                raise RuntimeError("the load clients failed")
+            return msgspec.json.decode(out, type=Outcome)
+    finally:
+        embedded.stop(data_dir)
+
+
+@contextlib.asynccontextmanager
+async def _nodes(
+    data_dir: Path, shape: Shape, options: Sequence[str]
+) -> AsyncIterator[list[tuple[str, int]]]:
+    async with contextlib.AsyncExitStack() as stack:
+        addresses = []
+        for _ in range(shape.nodes):
+            started = node(data_dir, "--workers", str(shape.workers), *options)
+            port, _ = await stack.enter_async_context(started)
+            addresses.append(("127.0.0.1", port))
+        yield addresses
+
+
+def figures_of(outcome: Outcome) -> dict[str, float]:
+    times = outcome.response_ms
+    cuts = statistics.quantiles(times, n=100)
+    return {
+        "messages_per_s": outcome.messages / outcome.seconds,
+        "packets_per_s": outcome.packets / outcome.seconds,
+        "response_mean_ms": statistics.mean(times),
+        "response_p50_ms": cuts[49],
+        "response_p99_ms": cuts[98],
+        "lost": outcome.lost,
+        "doubled": outcome.doubled,
+    }
+
+
+def phase_shares(trace: Path) -> dict[str, float]:
+    """Which part of a request's time in the node went where."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    sums = dict.fromkeys(PHASES, 0)
+    for file in trace.glob("node-*.parquet"):
+        rows = pq.read_table(file)
+        for phase in PHASES:
+            sums[phase] += pc.sum(rows[phase]).as_py() or 0
+    total = sum(sums.values()) or 1
+    return {PHASES[phase]: value / total for phase, value in sums.items()}

@@ -1,0 +1,33 @@
+"""Trace files of the load clients: a line a request, the columns of the authors' client log, as Parquet."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from nuncius.doors.telesto.trace import Columns, TraceFile
+
+CLIENT_COLUMNS: Columns = {
+    "epoch_ms": "int64",
+    "waiting": "int64",
+    "sent_method": "string",
+    "response_time": "int64",
+    "received_method": "string",
+}
+
+
+class ClientTrace:
+    """What clients sent and got, and how long it took in nanoseconds. `waiting` is the time since the answer
+    before: what the client itself took."""
+
+    def __init__(self, directory: str) -> None:
+        self._file = TraceFile(Path(directory), "client", CLIENT_COLUMNS)
+        self._epoch = time.time_ns() - time.perf_counter_ns()
+        self._last = time.perf_counter_ns()
+
+    def add(self, start: int, sent: type[Any], took: int, received: type[Any]) -> None:
+        waiting, self._last = max(0, start - self._last), start + took
+        epoch_ms = (self._epoch + start) // 1_000_000
+        self._file.add((epoch_ms, waiting, sent.__name__, took, received.__name__))
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,91 @@
+"""Looks into a broker, for tests that have to know when somebody waits."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from nuncius.broker import Broker
+from nuncius.broker.model import Letter, Message
+from nuncius.broker.topics import Publisher
+from racing import until
+
+
+def waiting(broker: Broker, queue_id: int) -> int:
+    """How many readers of a queue have looked, found nothing, and wait."""
+    room = broker.queues._room  # noqa: SLF001
+    return sum(not waiter.looking for waiter in room._waiters.get(queue_id, ()))  # noqa: SLF001
+
+
+async def until_waiting_for(broker: Broker, queue_id: int, count: int = 1) -> None:
+    await until(lambda: waiting(broker, queue_id) == count)
+
+
+def readers(broker: Broker) -> int:
+    """How many readers of topics wait."""
+    signals = broker._signals  # noqa: SLF001
+    return sum(map(len, signals._waiting.values()))  # noqa: SLF001
+
+
+async def until_nodes(count: int, *brokers: Broker) -> None:
+    """Returns when all of these brokers know that there are so many nodes."""
+    await until(lambda: all(broker._listener.nodes == count for broker in brokers))  # noqa: SLF001
+
+
+def gate_takes(broker: Broker) -> asyncio.Event:
+    """Holds the results of takes back, after PostgreSQL has answered, until the event is set."""
+    combiner = broker.queues._room._taking  # noqa: SLF001
+    carry_out: Callable[..., Awaitable[Sequence[Any]]] = combiner._execute  # noqa: SLF001
+    gate = asyncio.Event()
+
+    async def gated(*arguments: Any) -> Sequence[Any]:
+        results = await carry_out(*arguments)
+        await gate.wait()
+        return results
+
+    combiner._execute = gated  # noqa: SLF001
+    return gate
+
+
+async def queue(broker: Broker, name: str = "jobs") -> int:
+    return (await broker.queues.create(name)).queue_id
+
+
+async def put(
+    broker: Broker,
+    queue_id: int,
+    *letters: Letter | bytes,
+    publisher: Publisher | None = None,
+    count: int = 0,
+) -> Any:
+    """Puts messages and waits until they are stored."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    broker.queues.put_soon(
+        queue_id,
+        [Letter(each) if isinstance(each, bytes) else each for each in letters],
+        future.set_result,
+        publisher=publisher,
+        count=count,
+    )
+    result = await future
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def bodies(messages: Sequence[Message]) -> list[bytes]:
+    return [message.body for message in messages]
+
+
+def start(work: Awaitable[Any]) -> "asyncio.Future[Any]":
+    return asyncio.ensure_future(work)
+
+
+async def everything(broker: Broker, topic: str, partition: int = 1) -> list[bytes]:
+    """All bodies of a partition, in order."""
+    found: list[bytes] = []
+    known = await broker.topics.existing(topic)
+    position = 0
+    while entries := await broker.topics.fetch(known, partition, position, 1000):
+        found += entries.bodies
+        position = entries.next_offset
+    return found

@@ -1,0 +1,158 @@
+"""Subscriptions through the broker: a place, a reader that goes on from it, and confirming."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from broker.inside import readers, start
+from nuncius.broker import Broker
+from nuncius.broker.errors import InvalidInput, NoSuchSubscription, NoSuchTopic
+from nuncius.broker.model import Reader, Subscription
+from nuncius.store.driver import Connection
+from racing import until
+
+
+async def confirm(broker: Broker, subscription: Subscription, position: int, partition: int = 1) -> None:
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    broker.subscriptions.confirm_soon(subscription, partition, position, future.set_result)
+    result = await future
+    if result is not None:
+        raise result
+
+
+async def read(reader: Reader, count: int, limit: int = 100) -> list[bytes]:
+    """The next entries, at least so many."""
+    found: list[bytes] = []
+    async with asyncio.timeout(20):
+        while len(found) < count:
+            _, entries = await reader.next(limit)
+            found += entries.bodies
+    return found
+
+
+async def test_a_reader_begins_after_what_is_confirmed(broker: Broker) -> None:
+    """Reading moves the reader; only confirming moves the subscription."""
+    sue = await broker.subscriptions.subscribe("news", "sue")
+    assert sue.created
+    await broker.topics.publish("news", [b"0", b"1", b"2", b"3"])
+    reader = await broker.subscriptions.reader(sue)
+    assert await read(reader, 4) == [b"0", b"1", b"2", b"3"]
+    await confirm(broker, sue, 2)
+    found = await broker.subscriptions.find("news", "sue")
+    assert not found.created
+    assert await read(await broker.subscriptions.reader(found), 2) == [b"2", b"3"]
+
+
+async def test_a_reader_waits(broker: Broker) -> None:
+    """At the end of a topic a reader waits for what comes."""
+    sue = await broker.subscriptions.subscribe("news", "sue")
+    reader = await broker.subscriptions.reader(sue)
+    reading = start(read(reader, 1))
+    await until(lambda: readers(broker) == 1)
+    await broker.topics.publish("news", [b"x"])
+    assert await reading == [b"x"]
+
+
+async def test_no_more_than_asked_for(broker: Broker) -> None:
+    """A reader never gives more entries at a time than asked for, however many partitions have some."""
+    await broker.topics.create("news", 4)
+    sue = await broker.subscriptions.subscribe("news", "sue")
+    for partition in range(1, 5):
+        await broker.topics.publish("news", [b"%d" % n for n in range(10)], partition=partition)
+    reader = await broker.subscriptions.reader(sue)
+    found: dict[int, list[bytes]] = {}
+    for limit in (10, 1, 2, 3, *[4] * 9):
+        if sum(map(len, found.values())) == 40:
+            break
+        partition, entries = await reader.next(limit)
+        assert 1 <= len(entries.bodies) <= limit
+        assert entries.first_offset == len(found.setdefault(partition, []))
+        found[partition] += entries.bodies
+    while sum(map(len, found.values())) < 40:
+        partition, entries = await reader.next(4)
+        found.setdefault(partition, []).extend(entries.bodies)
+    assert found == {n: [b"%d" % i for i in range(10)] for n in range(1, 5)}
+
+
+async def test_partitions_take_turns(broker: Broker) -> None:
+    """A partition with much does not keep the others waiting."""
+    await broker.topics.create("news", 2)
+    sue = await broker.subscriptions.subscribe("news", "sue")
+    await broker.topics.publish("news", [b"busy"] * 500, partition=1)
+    await broker.topics.publish("news", [b"quiet"], partition=2)
+    reader = await broker.subscriptions.reader(sue)
+    first = [(await reader.next(10))[0] for _ in range(3)]
+    assert 2 in first
+
+
+async def test_purged_entries_are_passed_over(broker: Broker) -> None:
+    """A reader goes on with what retention and purges leave."""
+    sue = await broker.subscriptions.subscribe("news", "sue")
+    reader = await broker.subscriptions.reader(sue)
+    await broker.topics.publish("news", [b"0", b"1"])
+    await broker.topics.purge("news")
+    await broker.topics.publish("news", [b"2"])
+    _, entries = await reader.next(10)
+    assert (entries.first_offset, entries.bodies) == (2, [b"2"])
+
+
+async def test_confirm_errors(broker: Broker) -> None:
+    """Beyond the end, in a partition that is not there, without a subscription: an error each."""
+    sue = await broker.subscriptions.subscribe("news", "sue")
+    with pytest.raises(InvalidInput, match="beyond"):
+        await confirm(broker, sue, 1)
+    with pytest.raises(InvalidInput, match="partition"):
+        await confirm(broker, sue, 0, 2)
+    await confirm(broker, sue, 0)
+    await broker.subscriptions.unsubscribe("news", "sue")
+    with pytest.raises(NoSuchSubscription):
+        await confirm(broker, sue, 0)
+    with pytest.raises(NoSuchSubscription):
+        await broker.subscriptions.unsubscribe("news", "sue")
+    with pytest.raises(NoSuchSubscription):
+        await broker.subscriptions.find("news", "sue")
+
+
+async def test_the_end_of_a_subscription(broker: Broker) -> None:
+    """A reader that waits is told when its subscription ends, and when its topic is deleted."""
+    sue = await broker.subscriptions.subscribe("news", "sue")
+    tom = await broker.subscriptions.subscribe("other", "tom")
+    ended = start((await broker.subscriptions.reader(sue)).next(10))
+    deleted = start((await broker.subscriptions.reader(tom)).next(10))
+    await until(lambda: readers(broker) == 2)
+    await broker.subscriptions.unsubscribe("news", "sue")
+    await broker.topics.delete("other")
+    async with asyncio.timeout(10):
+        with pytest.raises(NoSuchSubscription):
+            await ended
+        with pytest.raises((NoSuchTopic, NoSuchSubscription)):
+            await deleted
+
+
+async def test_new_partitions_are_read(broker: Broker, connection: Connection) -> None:
+    """A reader finds partitions that are added while it reads."""
+    sue = await broker.subscriptions.subscribe("news", "sue")
+    reading = start((await broker.subscriptions.reader(sue)).next(10))
+    await until(lambda: readers(broker) == 1)
+    async with connection.transaction():
+        await connection.execute("update nuncius.topics set partition_count = 2")
+        await connection.execute(
+            "insert into nuncius.partitions (topic_id, partition) select topic_id, 2 from nuncius.topics"
+        )
+        await connection.execute("select pg_notify('nuncius', 'c')")
+    await broker.topics.publish("news", [b"x"], partition=2)
+    async with asyncio.timeout(10):
+        partition, entries = await reading
+    assert (partition, entries.bodies) == (2, [b"x"])
+
+
+async def test_lists(broker: Broker) -> None:
+    """Subscriptions are listed with their lag, by topic or by subscriber."""
+    sue = await broker.subscriptions.subscribe("news", "sue", holds_retention=True)
+    await broker.subscriptions.subscribe("other", "sue")
+    await broker.topics.publish("news", [b"x"] * 5)
+    await confirm(broker, sue, 2)
+    (info,) = await broker.subscriptions.list("news")
+    assert (info.subscriber, info.lag, info.holds_retention) == ("sue", 3, True)
+    assert [each.topic for each in await broker.subscriptions.list(None, "sue")] == ["news", "other"]

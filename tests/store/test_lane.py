@@ -1,0 +1,92 @@
+"""A lane is one connection that repairs itself."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from nuncius.store.driver import Connection
+from nuncius.store.errors import StoreUnavailable
+from nuncius.store.lane import Lane
+from nuncius.store.store import Store
+from racing import backends, terminate, until
+
+
+@pytest.fixture
+async def lane(dsn: str) -> AsyncIterator[Lane]:
+    made = Lane(dsn, "test", patience=20)
+    yield made
+    await made.close()
+
+
+async def test_always_the_same_connection(lane: Lane, observer: Connection) -> None:
+    """Everybody gets the one connection, named for who looks at the server's list."""
+    first, second = await asyncio.gather(lane.connection(), lane.connection())
+    assert first is second
+    assert await lane.connection() is first
+    assert await backends(observer, "nuncius test") == [first.get_server_pid()]
+
+
+async def test_connects_again(lane: Lane, observer: Connection) -> None:
+    """A connection that the server ended is replaced."""
+    first = await lane.connection()
+    assert await terminate(observer, "nuncius test") == 1
+    await until(first.is_closed)
+    second = await lane.connection()
+    assert second is not first
+    assert await second.fetchval("select 1") == 1
+
+
+async def test_discarding(lane: Lane, observer: Connection) -> None:
+    """A connection that failed is given up at once, and its backend goes."""
+    first = await lane.connection()
+    pid = first.get_server_pid()
+    lane.discard()
+    lane.discard()
+    assert await lane.connection() is not first
+
+    async def gone() -> bool:
+        return pid not in await backends(observer, "nuncius test")
+
+    await until(gone)
+
+
+async def test_settings(dsn: str) -> None:
+    """Settings of the lane are those of its connection, also after a reconnect."""
+    lane = Lane(dsn, "test", patience=20, settings={"lock_timeout": "123ms"})
+    for _ in range(2):
+        connection = await lane.connection()
+        assert await connection.fetchval("show lock_timeout") == "123ms"
+        lane.discard()
+    await lane.close()
+
+
+async def test_nobody_there(tmp_path: object) -> None:
+    """When no server answers, callers wait as long as they are made to, then get a clear error."""
+    lane = Lane(f"postgresql://nobody@/nothing?host={tmp_path}", "test", patience=0.1)
+    waiting = [asyncio.ensure_future(lane.connection()) for _ in range(3)]
+    for outcome in await asyncio.gather(*waiting, return_exceptions=True):
+        assert isinstance(outcome, StoreUnavailable)
+        assert "nothing was stored" in str(outcome)
+    async with asyncio.timeout(0.5):
+        with pytest.raises(StoreUnavailable):
+            await lane.connection()
+    await lane.close()
+
+
+async def test_a_store_that_is_not_there(tmp_path: object) -> None:
+    """Opening a store that does not answer fails at once with a clear error."""
+    store = Store(f"postgresql://nobody@/nothing?host={tmp_path}")
+    with pytest.raises(StoreUnavailable, match="cannot connect"):
+        await store.open()
+
+
+async def test_closing_while_connecting(tmp_path: object) -> None:
+    """Closing does not wait for a server that is not there."""
+    lane = Lane(f"postgresql://nobody@/nothing?host={tmp_path}", "test", patience=60)
+    waiting = asyncio.ensure_future(lane.connection())
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        await lane.close()
+    waiting.cancel()
+    await asyncio.wait([waiting])
