@@ -14,7 +14,6 @@ from nuncius.client.subscription import AsyncSubscription, push_for
 from nuncius.doors.telesto import packets
 
 TIMEOUT = 30.0
-GRACE = 5.0  # beyond the time the node was asked to wait
 
 
 class Calls:
@@ -149,11 +148,11 @@ class Calls:
         kind: Callable[..., packets.Packet],
         *fields: Any,
         repeatable: bool = True,
-        extra: float | None = None,
+        wait: float = 0,
     ) -> Any:
-        timeout = self._timeout if extra is None else extra + GRACE
+        """`wait` is for how long the node was asked to wait, on top of what everything may take."""
         packet = kind(self._caller.next_request(), *fields)
-        return await self._caller.call(packet, timeout, repeatable=repeatable)
+        return await self._caller.call(packet, self._timeout + wait, repeatable=repeatable)
 
     async def _number(self, kind: Callable[..., packets.Packet], name: str) -> int:
         answer = await self._call(kind, name, repeatable=False)

@@ -10,9 +10,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from nuncius.client.caller import Caller
+from nuncius.client.errors import InvalidInput
 from nuncius.client.piles import Pile, PublishPile, PutPile
 
 SPLIT = 32
+MAX_ROWS = 2000
+MAX_BYTES = 1 << 20
+MAX_BATCH_BYTES = 24 << 20  # well below the largest frame a node accepts
 
 
 class Outbox:
@@ -29,7 +33,7 @@ class Outbox:
         """Where entries for this topic are piled up during this turn of the loop."""
         target = (topic, partition, timeout)
         pile = self._piles.get(target)
-        if pile is None:
+        if pile is None or self._is_full(pile):
             pile = PublishPile(topic, partition, timeout)
             self._open(target, pile)
         return pile  # type: ignore[return-value]
@@ -38,10 +42,17 @@ class Outbox:
         """Where messages for this queue are piled up during this turn of the loop."""
         target = (queue, timeout)
         pile = self._piles.get(target)
-        if pile is None:
+        if pile is None or self._is_full(pile):
             pile = PutPile([queue], timeout)
             self._open(target, pile)
         return pile  # type: ignore[return-value]
+
+    def _is_full(self, pile: Pile) -> bool:
+        """Whether the next message needs a new pile; this one is then on its way."""
+        if len(pile.bodies) < MAX_ROWS and pile.size < MAX_BYTES:
+            return False
+        self._send(pile)
+        return True
 
     def _open(self, target: Any, pile: Pile) -> None:
         if not self._piles:
@@ -50,6 +61,8 @@ class Outbox:
 
     async def send_now(self, pile: Pile) -> list[Any]:
         """Messages that are one operation; answers with their results."""
+        if pile.size > MAX_BATCH_BYTES:
+            raise InvalidInput(f"a batch has at most {MAX_BATCH_BYTES} bytes, not {pile.size}")
         self._flush()  # what was handed in before goes before
         future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         pile.whole = future

@@ -11,11 +11,12 @@ from nuncius.doors.telesto import packets
 class Pile:
     """What piles of both kinds have in common."""
 
-    __slots__ = ("bodies", "futures", "headers", "place", "timeout", "whole")
+    __slots__ = ("bodies", "futures", "headers", "place", "size", "timeout", "whole")
 
     def __init__(self, place: tuple[str, str], timeout: float) -> None:
         self.place = place  # ('topic' or 'queue', its name): whose counts they take
         self.timeout = timeout
+        self.size = 0  # of all bodies
         self.bodies: list[bytes] = []
         self.headers: list[str | None] = []
         self.futures: list[asyncio.Future[Any]] = []

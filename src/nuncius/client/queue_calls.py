@@ -39,6 +39,7 @@ class QueueCalls(Calls):
         timeout = timeout or self._timeout
         several = None if isinstance(queue, str) else PutPile(queue, timeout)
         pile = several or self._outbox.puts(str(queue), timeout)
+        pile.size += len(data)
         pile.bodies.append(data)
         pile.priorities.append(priority)
         pile.receivers.append(receiver)
@@ -65,6 +66,7 @@ class QueueCalls(Calls):
         """Puts messages into a queue in one transaction: all of them or none."""
         pile = PutPile([queue], timeout or self._timeout)
         pile.bodies = self._all_checked(bodies)
+        pile.size = sum(map(len, pile.bodies))
         pile.priorities = [priority] * len(bodies)
         return await self._outbox.send_now(pile)
 
@@ -96,7 +98,7 @@ class QueueCalls(Calls):
         if mode not in MODES:
             raise errors.InvalidInput(f"mode is 'priority' or 'time', not {mode!r}")
         answer = await self._call(
-            packets.Take, queue, limit, MODES[mode], sender, context, int(wait * 1000), extra=wait
+            packets.Take, queue, limit, MODES[mode], sender, context, int(wait * 1000), wait=wait
         )
         return [_message(queue, message) for message in answer.messages]
 
@@ -131,7 +133,7 @@ class QueueCalls(Calls):
             priority,
             headers_text(headers),
             int(timeout * 1000),
-            extra=timeout,
+            wait=timeout,
             repeatable=False,
         )
         if not answer.messages:

@@ -38,6 +38,7 @@ class TopicCalls(Calls):
         header = headers_text(headers) if headers else None
         future: asyncio.Future[Receipt] = self._loop.create_future()
         pile = self._outbox.publishes(topic, partition, timeout or self._timeout)
+        pile.size += len(data)
         pile.bodies.append(data)
         pile.keys.append(key)
         pile.headers.append(header)
@@ -57,6 +58,7 @@ class TopicCalls(Calls):
         """Publishes entries in one transaction: all of them or none."""
         pile = PublishPile(topic, partition, timeout or self._timeout)
         pile.bodies = self._all_checked(bodies)
+        pile.size = sum(map(len, pile.bodies))
         pile.keys = _column(keys, len(bodies))
         pile.headers = [headers_text(h) for h in _column(headers, len(bodies))] if headers else []
         return await self._outbox.send_now(pile)
@@ -65,9 +67,7 @@ class TopicCalls(Calls):
         self, topic: str, partition: int = 1, offset: int = 0, limit: int = 100, *, wait: float = 0
     ) -> list[Entry]:
         """Entries from an offset on, without a subscription."""
-        answer = await self._call(
-            packets.Fetch, topic, partition, offset, limit, int(wait * 1000), extra=wait
-        )
+        answer = await self._call(packets.Fetch, topic, partition, offset, limit, int(wait * 1000), wait=wait)
         count = len(answer.bodies)
         keys = answer.keys or (None,) * count
         headers = answer.headers or (None,) * count
