@@ -314,8 +314,8 @@ WAIT = """
 import sys, nuncius
 with nuncius.Client(sys.argv[1]) as client:
     client.create_queue("empty")
-    print("waiting", flush=True)
     try:
+        print("waiting", flush=True)
         client.take("empty", wait=600)
     except KeyboardInterrupt:
         print("interrupted", client.ping() > 0)

@@ -38,6 +38,7 @@ class Deliveries:
     async def attach(self, packet: packets.Attach) -> Packet:
         if packet.request in self._deliveries or packet.credit < 1:
             raise InvalidInput("attach with a new request id and a credit of at least 1")
+        self._subscriptions.pop((packet.topic, packet.subscriber), None)  # it may be another one by now
         subscription = await self._find(packet.topic, packet.subscriber)
         reader = await self._broker.subscriptions.reader(subscription)
         delivery = _Delivery(packet.request, packet.credit)

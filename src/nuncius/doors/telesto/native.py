@@ -15,6 +15,7 @@ from nuncius.doors.telesto.packets import ANSWERS, REQUESTS, Packet
 
 MAGIC = b"\xf5NU\x01"
 MAX_FRAME = 32 << 20
+MAX_ANSWER = (1 << 32) - 1
 
 _length = struct.Struct(">I")
 _encoder = msgspec.msgpack.Encoder()
@@ -81,8 +82,8 @@ def requests(max_frame: int = MAX_FRAME) -> Decoder:
 
 
 def answers() -> Decoder:
-    """For the client's side."""
-    return Decoder(ANSWERS)
+    """For the client's side. It has asked for them, so an answer may be as long as a frame can be."""
+    return Decoder(ANSWERS, MAX_ANSWER)
 
 
 def _request_of(frame: bytes) -> int:

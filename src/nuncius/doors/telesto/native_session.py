@@ -16,6 +16,7 @@ from nuncius.doors.telesto.errors import error_packet
 from nuncius.doors.telesto.packets import ErrorCode, Packet
 from nuncius.doors.telesto.queue_requests import QUEUE_REQUESTS
 from nuncius.doors.telesto.topic_requests import TOPIC_REQUESTS
+from nuncius.doors.telesto.turns import Turns
 from nuncius.doors.wire import Wire
 
 ANONYMOUS = Client(0, "", FULL)
@@ -33,8 +34,10 @@ class NativeSession:
         self._closing = False
         self._decoder = native.requests()
         self._waiters: dict[int, Waiter] = {}
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._seeking: dict[int, int] = {}  # takes whose queue is being looked up: what they cost
+        self._tasks: dict[int, asyncio.Task[Packet]] = {}
         self._patient: set[int] = set()  # tasks that wait for something to come
+        self._puts = Turns()  # of what is counted
         self._deliveries = Deliveries(broker, wire)
         self._handlers: dict[type[Packet], Callable[[Any, int], None]] = {
             packets.Publish: self._publish,
@@ -75,6 +78,8 @@ class NativeSession:
         for waiter in list(self._waiters.values()):
             self.broker.queues.leave(waiter)
             waiter.done(None)
+        while self._seeking:
+            self._taken(*self._seeking.popitem(), None)
         for request in self._patient:
             self._tasks[request].cancel()
 
@@ -145,15 +150,16 @@ class NativeSession:
         self.may_write()
         letters = self._letters(packet)
         publisher = self._counting(packet.count)
-        if len(packet.queues) == 1:
-            self.broker.queues.names.when_known(
-                packet.queues[0],
-                partial(self._put_into, letters, publisher, packet.count, packet.request, cost),
-            )
-        elif len(letters) != 1:
+        into_one = len(packet.queues) == 1
+        if not into_one and len(letters) != 1:
             raise InvalidInput("put several messages into one queue, or one message into several")
+        go = partial(
+            self._seek_and_put if into_one else self._start_put_into_all, packet, cost, letters, publisher
+        )
+        if publisher is None:
+            go()
         else:
-            self._begin(packet.request, cost, self._put_into_all(packet, letters[0], publisher))
+            self._puts.enter(go, alone=not into_one)
 
     def _letters(self, packet: packets.Put) -> list[Letter]:
         nobody = [0] * len(packet.bodies)
@@ -171,46 +177,62 @@ class NativeSession:
             for body, priority, receiver, context, headers in zip(packet.bodies, *columns, strict=True)
         ]
 
+    def _seek_and_put(
+        self, packet: packets.Put, cost: int, letters: list[Letter], publisher: Publisher | None
+    ) -> None:
+        self.broker.queues.names.when_known(
+            packet.queues[0], partial(self._put_into, packet, cost, letters, publisher)
+        )
+
     def _put_into(
         self,
+        packet: packets.Put,
+        cost: int,
         letters: list[Letter],
         publisher: Publisher | None,
-        count: int,
-        request: int,
-        cost: int,
         queue: Queue | Exception,
     ) -> None:
+        done = partial(self._stored, packet.request, cost, publisher is not None)
         if isinstance(queue, Exception):
-            self._fail(request, cost, queue)
+            done(queue)
             return
         try:
             self.broker.queues.put_soon(
-                queue.queue_id,
-                letters,
-                partial(self._stored, request, cost),
-                publisher=publisher,
-                count=count,
-                caller=self,
+                queue.queue_id, letters, done, publisher=publisher, count=packet.count, caller=self
             )
         except Exception as error:
-            self._fail(request, cost, error)
+            done(error)
+
+    def _start_put_into_all(
+        self, packet: packets.Put, cost: int, letters: list[Letter], publisher: Publisher | None
+    ) -> None:
+        task = self._begin(packet.request, cost, self._put_into_all(packet, letters[0], publisher))
+        if publisher is not None:
+            task.add_done_callback(lambda _: self._puts.leave())
 
     async def _put_into_all(self, packet: packets.Put, letter: Letter, publisher: Publisher | None) -> Packet:
         ids = [(await self.broker.queues.names.find(name)).queue_id for name in packet.queues]
         stored = await self.broker.queues.put_into_all(ids, letter, publisher=publisher, count=packet.count)
         return packets.PutDone(packet.request, list(stored.ids), stored.skipped)
 
-    def _stored(self, request: int, cost: int, stored: Stored | Exception) -> None:
+    def _stored(self, request: int, cost: int, counted: bool, stored: Stored | Exception) -> None:
         if isinstance(stored, Exception):
             self.broker.queues.names.forget_all()  # it may have been a queue that is gone
             self._fail(request, cost, stored)
         else:
             self._reply(cost, packets.PutDone(request, list(stored.ids), stored.skipped))
+        if counted:
+            self._puts.leave()
 
     def _take(self, packet: packets.Take, cost: int) -> None:
+        if packet.request in self._seeking or packet.request in self._waiters:
+            raise InvalidInput("there is a Take with that request id already")
+        self._seeking[packet.request] = cost
         self.broker.queues.names.when_known(packet.queue, partial(self._take_from, packet, cost))
 
     def _take_from(self, packet: packets.Take, cost: int, queue: Queue | Exception) -> None:
+        if self._seeking.pop(packet.request, None) is None:
+            return  # withdrawn meanwhile
         if isinstance(queue, Exception):
             self._fail(packet.request, cost, queue)
             return
@@ -241,6 +263,9 @@ class NativeSession:
             self._reply(cost, packets.Messages(request, [wire_message(m) for m in taken]))
 
     def _withdraw(self, request: int) -> None:
+        cost = self._seeking.pop(request, None)
+        if cost is not None:
+            self._taken(request, cost, [])
         waiter = self._waiters.pop(request, None)
         if waiter is not None:
             self.broker.queues.leave(waiter)
@@ -275,21 +300,23 @@ class NativeSession:
             self._patient.add(packet.request)
         self._begin(packet.request, cost, work)
 
-    def _begin(self, request: int, cost: int, work: Coroutine[Any, Any, Packet]) -> None:
-        task = asyncio.get_running_loop().create_task(self._work(request, cost, work))
+    def _begin(self, request: int, cost: int, work: Coroutine[Any, Any, Packet]) -> "asyncio.Task[Packet]":
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks[request] = task
+        # A callback, because a task that is cancelled before it begins does nothing at all.
+        task.add_done_callback(partial(self._worked, request, cost))
+        return task
 
-    async def _work(self, request: int, cost: int, work: Coroutine[Any, Any, Packet]) -> None:
-        try:
-            self._send(await work)
-        except asyncio.CancelledError:
-            self._send(packets.Error(request, ErrorCode.CLOSING, "withdrawn"))
-        except Exception as error:
-            self._send(error_packet(request, error))
-        finally:
-            self._tasks.pop(request, None)
+    def _worked(self, request: int, cost: int, task: "asyncio.Task[Packet]") -> None:
+        if self._tasks.get(request) is task:
+            del self._tasks[request]
             self._patient.discard(request)
-            self.wire.answered(cost)
+        if task.cancelled():
+            self._refuse(request, cost, ErrorCode.CLOSING, "withdrawn")
+        elif (error := task.exception()) is None:
+            self._reply(cost, task.result())
+        elif isinstance(error, Exception):
+            self._fail(request, cost, error)
 
     async def _hello(self, packet: packets.Hello) -> Packet:
         if self._welcomed:
