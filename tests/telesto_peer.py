@@ -141,3 +141,10 @@ async def caught_up(node: Node, dialect: Dialect = Dialect.DEPLOYED) -> None:
     async with connected(node, dialect) as other:
         for _ in range(3):
             await other.ask(table.Ping(1))
+
+
+async def only_connection(node: Node) -> None:
+    """Returns when the node has noticed that all connections but one are gone."""
+    async with asyncio.timeout(LONG):
+        while node.door.connections > 1:
+            await asyncio.sleep(0)

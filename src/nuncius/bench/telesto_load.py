@@ -1,8 +1,8 @@
 """The load of the Telesto authors' evaluation: synchronous clients, each with a connection of its own.
 
 `python -m nuncius.bench.telesto_load SETTINGS` (JSON) runs it and prints what it saw. Three kinds of clients
-share the load as in the report: one-way clients put into a queue and take from it; pairs send requests to each
-other; service clients send requests to a queue from which any of the servers takes them. A client sends
+share the load as in the report: one-way clients put into a queue and take from it; pairs send requests to
+each other; service clients send requests to a queue from which any of the servers takes them. A client sends
 one request at a time and waits for the answer. Every message has a text of its own, and in the end each
 must have been read once.
 """

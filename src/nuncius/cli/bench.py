@@ -1,10 +1,21 @@
 """`nuncius bench`: measure, on this machine, now."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+
+class Name(StrEnum):
+    CORE = "core"
+    TELESTO = "telesto"
+
+
+class Sweep(StrEnum):
+    CLIENTS = "clients"
+    WORKERS = "workers"
+    NODES = "nodes"
 
 
 def register(app: typer.Typer) -> None:
@@ -12,17 +23,27 @@ def register(app: typer.Typer) -> None:
 
 
 def bench(
-    name: Annotated[str, typer.Argument(help="Which benchmark: core.")],
+    name: Annotated[Name, typer.Argument(help="Which benchmark.")],
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
-    seconds: Annotated[float, typer.Option(help="How long to measure each figure.", min=0.2)] = 3.0,
+    seconds: Annotated[
+        float | None, typer.Option(help="How long to measure each figure (core: 3, telesto: 20).", min=0.2)
+    ] = None,
+    clients: Annotated[int, typer.Option(help="telesto: how many clients.", min=2)] = 90,
+    sweep: Annotated[Sweep | None, typer.Option(help="telesto: a series over the number of these.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="telesto: keep the trace files here.")] = None,
 ) -> None:
     """Measure speed and memory, and compare with what PostgreSQL alone can do in the same run."""
-    if name != "core":
-        raise typer.BadParameter(f"there is no benchmark {name!r}; there is: core", param_hint="NAME")
-    from nuncius.bench import core
+    from rich.console import Console
 
     console = Console(stderr=True)
-    result = core.bench(console, seconds)
+    if name is Name.CORE:
+        from nuncius.bench import core
+
+        result = core.bench(console, seconds or 3.0)
+    else:
+        from nuncius.bench import telesto
+
+        result = telesto.bench(console, seconds or 20.0, clients, sweep, trace)
     result.show(Console())
     if json is not None:
         result.write(json)

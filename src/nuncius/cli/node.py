@@ -5,6 +5,7 @@ import ipaddress
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -30,6 +31,10 @@ class NodeSettings(msgspec.Struct, frozen=True):
     dsn: str
     host: str = LOOPBACK
     ports: Ports = Ports()
+    trace: str | None = None
+    """The directory for trace files."""
+    hold: float = 0.040
+    """For how many seconds a Telesto read that finds nothing waits for a message."""
     share_ports: bool = False
     """Other processes listen on the same ports; the kernel spreads connections over them."""
 
@@ -111,12 +116,16 @@ def cannot_listen(door: str, host: str, port: int, error: OSError) -> NodeError:
 async def _open_doors(broker: object, settings: NodeSettings) -> AsyncIterator[Endpoints]:
     from nuncius.broker import Broker
     from nuncius.doors.telesto.door import TelestoDoor
+    from nuncius.doors.telesto.trace import NodeTrace
 
     assert isinstance(broker, Broker)
-    doors: dict[str, Door] = {"telesto": TelestoDoor(broker)}
+    trace = None if settings.trace is None else NodeTrace(Path(settings.trace))
+    doors: dict[str, Door] = {"telesto": TelestoDoor(broker, settings.hold, trace)}
     wanted: dict[str, int | None] = msgspec.structs.asdict(settings.ports)
     endpoints: Endpoints = dict.fromkeys(wanted)
     async with AsyncExitStack() as opened:
+        if trace is not None:
+            opened.callback(trace.close)
         for name, door in doors.items():
             port = wanted[name]
             if port is None:

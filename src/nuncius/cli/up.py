@@ -54,7 +54,9 @@ def up(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     telesto_port: Annotated[
         str,
-        typer.Option(metavar="PORT", help="For the native protocol. 0: any free one; off: closed."),
+        typer.Option(
+            metavar="PORT", help="For the native protocol and Telesto. 0: any free one; off: closed."
+        ),
     ] = "9001",
     stomp_port: Annotated[str, typer.Option(metavar="PORT", help=_LATER)] = "55664",
     zeromq_port: Annotated[str, typer.Option(metavar="PORT", help=_LATER)] = "5555",
@@ -69,6 +71,13 @@ def up(
             help="Let the embedded PostgreSQL also listen on this port of 127.0.0.1, "
             "with the password in the data directory.",
         ),
+    ] = None,
+    hold_ms: Annotated[
+        float, typer.Option(min=0, max=10_000, help="How long a Telesto read that finds nothing waits.")
+    ] = 40.0,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write what every Telesto request took to Parquet files here."),
     ] = None,
     log_level: Annotated[LogLevel, typer.Option(help="How much to log.")] = LogLevel.WARNING,
     log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.TEXT,
@@ -101,7 +110,8 @@ def up(
             data_dir = (data_dir or embedding.default_data_dir()).absolute()
             server = stack.enter_context(embedding.hosted(data_dir, tcp_port=store_port))
             store = server.dsn
-        settings = node.NodeSettings(store, host, node.Ports(**numbers))
+        traces = None if trace is None else str(trace.absolute())
+        settings = node.NodeSettings(store, host, node.Ports(**numbers), traces, hold_ms / 1000)
         announce = ready.announcement(store, file=ready_file, data_dir=data_dir, on_leash=on_leash)
         if workers == 1:
             node.run(settings, announce, on_leash=on_leash)

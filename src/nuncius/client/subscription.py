@@ -40,6 +40,8 @@ class AsyncSubscription:
         self._auto_confirm = auto_confirm
         self._stream = 0  # request id of the Attach that is in force
         self._batches: deque[list[Entry]] = deque()
+        self._current: list[Entry] = []
+        self._read = 0  # entries of it that were handed out
         self._arrived = asyncio.Event()
         self._buffered = 0
         self._consumed = 0  # entries since the last Credit
@@ -59,29 +61,35 @@ class AsyncSubscription:
         return self._entries()
 
     async def _entries(self) -> AsyncIterator[Entry]:
-        async for batch in self.batches():
-            for entry in batch:
-                yield entry
-                if self._auto_confirm:
-                    self._dealt_with[entry.partition] = entry.offset + 1
-            if self._auto_confirm:
-                self._confirm_soon()
+        while True:
+            if self._read == len(self._current):
+                await self._next_batch(None)
+            entry = self._current[self._read]
+            self._read += 1
+            yield entry
 
     async def batches(self) -> AsyncIterator[list[Entry]]:
         """Entries as they arrive, several at a time. A batch is of one partition."""
-        if not self._stream:
-            await self._attach()
         while True:
-            batch = await self.next_batch()
-            yield batch
-            if self._auto_confirm:
-                self._dealt_with[batch[-1].partition] = batch[-1].offset + 1
-                self._confirm_soon()
+            yield await self.next_batch()
 
     async def next_batch(self, timeout: float | None = None) -> list[Entry]:
         """The entries that come next, at least one; raises Timeout if none come in time."""
+        if self._read == len(self._current):
+            await self._next_batch(timeout)
+        batch = self._current[self._read :]
+        self._read = len(self._current)
+        return batch
+
+    async def _next_batch(self, timeout: float | None) -> None:
+        """Puts the next batch in place of the one that is read to its end, and so dealt with."""
+        if self._auto_confirm and self._current:
+            last = self._current[-1]
+            self._dealt_with[last.partition] = last.offset + 1
+            self._confirm_soon()
+        self._current, self._read = [], 0
         if not self._stream:
-            await self._attach()
+            await self._client.attach(self, self._prefetch)
         while not self._batches:
             if self._failure is not None:
                 raise self._failure
@@ -91,9 +99,8 @@ class AsyncSubscription:
                     await self._arrived.wait()
             except TimeoutError:
                 raise errors.Timeout("nothing was published in time") from None
-        batch = self._batches.popleft()
-        self._take(batch)
-        return batch
+        self._current = self._batches.popleft()
+        self._take(self._current)
 
     async def confirm(self, entry: Entry) -> None:
         """This entry and all before it in its partition are dealt with; returns when that is stored."""
@@ -106,14 +113,15 @@ class AsyncSubscription:
         self._closed = True
         if self._stream:
             self._client.detach(self._stream)
+        if self._auto_confirm and self._read > 1:
+            # The last one that was handed out may not be dealt with; those before it are.
+            entry = self._current[self._read - 2]
+            self._dealt_with[entry.partition] = entry.offset + 1
         if self._confirming is not None:
             await self._confirming
         await self._confirm_all()
 
     # From the client
-
-    async def _attach(self) -> None:
-        await self._client.attach(self, self._prefetch)
 
     def attached(self, stream: int) -> None:
         self._stream = stream

@@ -44,6 +44,7 @@ class Wire(asyncio.Protocol):
         self._writable.set()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._gone = asyncio.Event()
 
     # What sessions use
 
@@ -71,6 +72,10 @@ class Wire(asyncio.Protocol):
 
     async def all_answered(self) -> None:
         await self._idle.wait()
+
+    async def gone(self) -> None:
+        """Returns when the connection is closed and what was sent has left."""
+        await self._gone.wait()
 
     async def writable(self) -> None:
         """Returns when the client has read enough of what it was sent."""
@@ -100,6 +105,7 @@ class Wire(asyncio.Protocol):
         self._wires.discard(self)
         self._pressure.forget(self._resume)
         self._writable.set()
+        self._gone.set()
         self.session.lost()
 
     def pause_writing(self) -> None:

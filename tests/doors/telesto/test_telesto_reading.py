@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from telesto_peer import LONG, Node, Peer, caught_up, connected, one, running_node
+from telesto_peer import LONG, Node, Peer, caught_up, connected, one, only_connection, running_node
 
 from nuncius.doors.telesto import telesto_table as table
 from nuncius.doors.telesto.telesto_table import Dialect, ErrorType, ReadMode, Request
@@ -60,8 +60,7 @@ async def test_a_held_connection_goes_away(node: Node, dialect: Dialect, ann: Pe
         gone.send(table.ReadMessage(1, queue, 0, ReadMode.TIME), table.Ping(2))
         await caught_up(node)
         assert node.broker.pressure.level > 0
-    while node.door.connections > 1:
-        await caught_up(node)
+    await only_connection(node)
     assert node.broker.pressure.level == 0
     await ann.put(queue, "x")
     assert (await ann.take(queue)).text == "x"

@@ -8,6 +8,7 @@ from nuncius.doors.telesto.native import MAGIC
 from nuncius.doors.telesto.native_session import NativeSession
 from nuncius.doors.telesto.telesto_codec import DETECTION_BYTES, detect
 from nuncius.doors.telesto.telesto_session import HOLD_SECONDS, TelestoSession
+from nuncius.doors.telesto.trace import NodeTrace
 from nuncius.doors.wire import Session, Wire
 
 log = logging.getLogger(__name__)
@@ -19,10 +20,11 @@ FINISH_SECONDS = 10.0
 class Greeting:
     """A connection that has not said yet what it speaks. It hands over to the session that fits."""
 
-    def __init__(self, broker: Broker, wire: Wire, hold: float) -> None:
+    def __init__(self, broker: Broker, wire: Wire, hold: float, trace: NodeTrace | None) -> None:
         self._broker = broker
         self._wire = wire
         self._hold = hold
+        self._trace = trace
         self._heard = b""
 
     def received(self, data: bytes) -> None:
@@ -30,7 +32,8 @@ class Greeting:
         heard = self._heard
         if heard[0] < 0x80:
             if len(heard) >= DETECTION_BYTES:
-                self._hand_over(TelestoSession(self._broker, self._wire, detect(heard), self._hold), heard)
+                session = TelestoSession(self._broker, self._wire, detect(heard), self._hold, self._trace)
+                self._hand_over(session, heard)
         elif heard.startswith(MAGIC):
             self._hand_over(NativeSession(self._broker, self._wire), heard[len(MAGIC) :])
         elif not MAGIC.startswith(heard):
@@ -49,12 +52,19 @@ class Greeting:
         self._wire.close()
 
 
-class TelestoDoor:
-    """`hold` is for how many seconds a Telesto read that finds nothing waits for a message."""
+async def _finish(wire: Wire) -> None:
+    await wire.session.finish()
+    await wire.gone()
 
-    def __init__(self, broker: Broker, hold: float = HOLD_SECONDS) -> None:
+
+class TelestoDoor:
+    """`hold` is for how many seconds a Telesto read that finds nothing waits for a message; `trace` gets what
+    each Telesto request took."""
+
+    def __init__(self, broker: Broker, hold: float = HOLD_SECONDS, trace: NodeTrace | None = None) -> None:
         self._broker = broker
         self._hold = hold
+        self._trace = trace
         self._wires: set[Wire] = set()
         self._server: asyncio.Server | None = None
 
@@ -75,9 +85,8 @@ class TelestoDoor:
         if self._server is None:
             return
         self._server.close()
-        sessions: list[Session] = [wire.session for wire in self._wires]
-        if sessions:
-            tasks = [asyncio.ensure_future(session.finish()) for session in sessions]
+        if self._wires:
+            tasks = [asyncio.ensure_future(_finish(wire)) for wire in self._wires]
             _, late = await asyncio.wait(tasks, timeout=FINISH_SECONDS)
             for task in late:
                 task.cancel()
@@ -85,4 +94,7 @@ class TelestoDoor:
                 wire.close()
 
     def _connect(self) -> Wire:
-        return Wire(lambda wire: Greeting(self._broker, wire, self._hold), self._broker.pressure, self._wires)
+        return Wire(self._greet, self._broker.pressure, self._wires)
+
+    def _greet(self, wire: Wire) -> Session:
+        return Greeting(self._broker, wire, self._hold, self._trace)

@@ -29,6 +29,7 @@ from nuncius.doors.telesto.telesto_requests import (
     wire_message,
 )
 from nuncius.doors.telesto.telesto_table import Answer, Dialect, ErrorType, Request
+from nuncius.doors.telesto.trace import NodeTrace, Stopwatch
 from nuncius.doors.wire import Wire
 
 log = logging.getLogger(__name__)
@@ -41,11 +42,19 @@ NOBODY = Client(0, "", FULL)
 
 
 class TelestoSession:
-    def __init__(self, broker: Broker, wire: Wire, dialect: Dialect, hold: float = HOLD_SECONDS) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        wire: Wire,
+        dialect: Dialect,
+        hold: float = HOLD_SECONDS,
+        trace: NodeTrace | None = None,
+    ) -> None:
         self.broker = broker
         self.wire = wire
         self.codec = Codec(dialect)
         self._hold = hold
+        self._watch = None if trace is None else Stopwatch(trace)
         self._pending: deque[tuple[Event, int]] = deque()
         self._cost = 0  # of the request that is being carried out
         self._busy = False
@@ -71,7 +80,12 @@ class TelestoSession:
 
     def received(self, data: bytes) -> None:
         cost = REQUEST_COST + len(data)  # of all packets in it; shared out to the first
-        for event in self.codec.receive(data):
+        if self._watch is not None:
+            self._watch.arrived()
+        events = self.codec.receive(data)
+        if self._watch is not None:
+            self._watch.parsed(len(events))
+        for event in events:
             self.wire.accept(cost)
             self._pending.append((event, cost))
             cost = REQUEST_COST
@@ -105,6 +119,8 @@ class TelestoSession:
                 self._start(self._until_read())
             else:
                 event, self._cost = self._pending.popleft()
+                if self._watch is not None:
+                    self._watch.began()
                 self._handle(event)
         self._advancing = False
 
@@ -138,7 +154,9 @@ class TelestoSession:
 
     async def _work(self, packet: Request, work: Coroutine[Any, Any, Answer]) -> None:
         try:
-            data = self.codec.encode(await work)
+            answer = await work
+            self._stored_by_now()
+            data = self.codec.encode(answer)
         except Exception as error:
             data = self.codec.encode(error_packet(packet, error))
         self._send(data)
@@ -159,6 +177,8 @@ class TelestoSession:
         """The whole of an answer: the authors' client cannot put pieces together."""
         self._sent += len(data)
         self.wire.send(data)
+        if self._watch is not None:
+            self._watch.sent()
         self._done()
 
     def _fail(self, packet: Request, error: Exception) -> None:
@@ -203,7 +223,12 @@ class TelestoSession:
                 packet.message.queue_id, [letter], partial(self._stored, packet), caller=self
             )
 
+    def _stored_by_now(self) -> None:
+        if self._watch is not None:
+            self._watch.stored()
+
     def _stored(self, packet: table.PutMessage, stored: Stored | Exception) -> None:
+        self._stored_by_now()
         if isinstance(stored, Exception):
             self._fail(packet, stored)
         else:
@@ -229,6 +254,7 @@ class TelestoSession:
 
     def _taken(self, packet: Request, taken: list[Message] | Exception) -> None:
         self._waiter = None
+        self._stored_by_now()
         if isinstance(taken, Exception):
             self._fail(packet, taken)
         elif not taken:

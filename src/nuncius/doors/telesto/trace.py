@@ -7,6 +7,7 @@ a read that found nothing, being held), and took to be answered. Parquet, a file
 
 import os
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +78,31 @@ class NodeTrace:
 
     def close(self) -> None:
         self._file.close()
+
+
+class Stopwatch:
+    """One connection's moments, request by request."""
+
+    def __init__(self, trace: NodeTrace) -> None:
+        self._trace = trace
+        self._coming: deque[tuple[int, int]] = deque()  # when each request arrived, how long it was parsed
+        self._arrived = self._began = self._stored = 0
+        self._current = (0, 0)
+
+    def arrived(self) -> None:
+        self._arrived = time.perf_counter_ns()
+
+    def parsed(self, requests: int) -> None:
+        if requests:
+            each = (time.perf_counter_ns() - self._arrived) // requests
+            self._coming.extend([(self._arrived, each)] * requests)
+
+    def began(self) -> None:
+        self._current = self._coming.popleft()
+        self._began = self._stored = time.perf_counter_ns()
+
+    def stored(self) -> None:
+        self._stored = time.perf_counter_ns()
+
+    def sent(self) -> None:
+        self._trace.add(*self._current, self._began, self._stored, time.perf_counter_ns())
