@@ -35,6 +35,9 @@ class NodeSettings(msgspec.Struct, frozen=True):
     """The directory for trace files."""
     hold: float = 0.040
     """For how many seconds a Telesto read that finds nothing waits for a message."""
+    max_body: int = 8 << 20
+    max_batch: int = 10_000
+    max_connections: int = 10_000
     share_ports: bool = False
     """Other processes listen on the same ports; the kernel spreads connections over them."""
 
@@ -70,11 +73,13 @@ async def serve(settings: NodeSettings, announce: Announce, *, on_leash: bool = 
     close after answering what they accepted, and the broker lets go of the store last.
     """
     from nuncius.broker import Broker
+    from nuncius.broker.limits import Limits
 
     stop = stop_event(on_leash=on_leash)
     if not settings.share_ports:  # else the supervisor has said it, once for all workers
         warn_of_strangers(settings.host)
-    async with Broker(settings.dsn) as broker, _open_doors(broker, settings) as endpoints:
+    limits = Limits(max_body=settings.max_body, max_batch=settings.max_batch)
+    async with Broker(settings.dsn, limits=limits) as broker, _open_doors(broker, settings) as endpoints:
         with announce(endpoints):
             await stop.wait()
         log.info("stopping")
@@ -120,7 +125,7 @@ async def _open_doors(broker: object, settings: NodeSettings) -> AsyncIterator[E
 
     assert isinstance(broker, Broker)
     trace = None if settings.trace is None else NodeTrace(Path(settings.trace))
-    doors: dict[str, Door] = {"telesto": TelestoDoor(broker, settings.hold, trace)}
+    doors: dict[str, Door] = {"telesto": TelestoDoor(broker, settings.hold, trace, settings.max_connections)}
     wanted: dict[str, int | None] = msgspec.structs.asdict(settings.ports)
     endpoints: Endpoints = dict.fromkeys(wanted)
     async with AsyncExitStack() as opened:

@@ -79,6 +79,10 @@ def up(
         Path | None,
         typer.Option(metavar="DIR", help="Write what every Telesto request took to Parquet files here."),
     ] = None,
+    max_body: Annotated[int, typer.Option(min=1, max=24 << 20, help="Bytes of a message, at most.")] = 8
+    << 20,
+    max_batch: Annotated[int, typer.Option(min=1, help="Messages of a request, at most.")] = 10_000,
+    max_connections: Annotated[int, typer.Option(min=1, help="Connections of a door, at most.")] = 10_000,
     log_level: Annotated[LogLevel, typer.Option(help="How much to log.")] = LogLevel.WARNING,
     log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.TEXT,
     on_leash: Annotated[
@@ -111,7 +115,16 @@ def up(
             server = stack.enter_context(embedding.hosted(data_dir, tcp_port=store_port))
             store = server.dsn
         traces = None if trace is None else str(trace.absolute())
-        settings = node.NodeSettings(store, host, node.Ports(**numbers), traces, hold_ms / 1000)
+        settings = node.NodeSettings(
+            store,
+            host,
+            node.Ports(**numbers),
+            traces,
+            hold_ms / 1000,
+            max_body,
+            max_batch,
+            max_connections,
+        )
         announce = ready.announcement(store, file=ready_file, data_dir=data_dir, on_leash=on_leash)
         if workers == 1:
             node.run(settings, announce, on_leash=on_leash)

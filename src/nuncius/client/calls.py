@@ -9,7 +9,7 @@ from nuncius.client import errors
 from nuncius.client.address import DEFAULT_URL, parse
 from nuncius.client.caller import Caller
 from nuncius.client.model import Body
-from nuncius.client.outbox import Outbox
+from nuncius.client.outbox import MAX_ROWS, Outbox
 from nuncius.client.subscription import AsyncSubscription, push_for
 from nuncius.doors.telesto import packets
 
@@ -112,6 +112,7 @@ class Calls:
     def _connected(self, welcome: packets.Welcome) -> None:
         self.client_id = welcome.client_id
         self._max_body = welcome.max_body
+        self._outbox.max_rows = min(MAX_ROWS, welcome.max_batch)
         streams, self._subscriptions = self._subscriptions, {}
         for subscription in streams.values():
             task = self._loop.create_task(self._attach_again(subscription))

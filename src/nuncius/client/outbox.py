@@ -28,6 +28,7 @@ class Outbox:
         self._held: dict[tuple[str, str], list[Pile]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way = 0
+        self.max_rows = MAX_ROWS
 
     def publishes(self, topic: str, partition: int, timeout: float) -> PublishPile:
         """Where entries for this topic are piled up during this turn of the loop."""
@@ -49,7 +50,7 @@ class Outbox:
 
     def _is_full(self, pile: Pile) -> bool:
         """Whether the next message needs a new pile; this one is then on its way."""
-        if len(pile.bodies) < MAX_ROWS and pile.size < MAX_BYTES:
+        if len(pile.bodies) < self.max_rows and pile.size < MAX_BYTES:
             return False
         self._send(pile)
         return True

@@ -14,6 +14,7 @@ from nuncius.doors.wire import Session, Wire
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024
+MAX_CONNECTIONS = 10_000
 FINISH_SECONDS = 10.0
 
 
@@ -61,10 +62,17 @@ class TelestoDoor:
     """`hold` is for how many seconds a Telesto read that finds nothing waits for a message; `trace` gets what
     each Telesto request took."""
 
-    def __init__(self, broker: Broker, hold: float = HOLD_SECONDS, trace: NodeTrace | None = None) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        hold: float = HOLD_SECONDS,
+        trace: NodeTrace | None = None,
+        max_connections: int = 10_000,
+    ) -> None:
         self._broker = broker
         self._hold = hold
         self._trace = trace
+        self._max_connections = max_connections
         self._wires: set[Wire] = set()
         self._server: asyncio.Server | None = None
 
@@ -75,10 +83,6 @@ class TelestoDoor:
         )
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
-
-    @property
-    def connections(self) -> int:
-        return len(self._wires)
 
     async def close(self) -> None:
         """No new connections; the ones there are get answers to what they asked, then end."""
@@ -97,4 +101,7 @@ class TelestoDoor:
         return Wire(self._greet, self._broker.pressure, self._wires)
 
     def _greet(self, wire: Wire) -> Session:
+        if len(self._wires) > self._max_connections:
+            log.warning("too many connections", extra={"limit": self._max_connections})
+            wire.close()
         return Greeting(self._broker, wire, self._hold, self._trace)
