@@ -94,3 +94,8 @@ async def open_door(broker: Broker) -> AsyncIterator[tuple[TelestoDoor, int]]:
         yield door, port
     finally:
         await door.close()
+
+
+def connections(door: TelestoDoor) -> int:
+    """How many connections a door has."""
+    return len(door._wires)  # noqa: SLF001

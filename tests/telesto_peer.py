@@ -143,8 +143,8 @@ async def caught_up(node: Node, dialect: Dialect = Dialect.DEPLOYED) -> None:
             await other.ask(table.Ping(1))
 
 
-async def only_connection(node: Node) -> None:
-    """Returns when the node has noticed that all connections but one are gone."""
+async def at_rest(node: Node) -> None:
+    """Returns when the node owes nobody an answer any more."""
     async with asyncio.timeout(LONG):
-        while node.door.connections > 1:
+        while node.broker.pressure.level:  # noqa: ASYNC110  (a number, not an event; nothing is timed)
             await asyncio.sleep(0)

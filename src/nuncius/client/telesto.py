@@ -29,6 +29,18 @@ from nuncius.doors.telesto.telesto_table import (
     Request,
 )
 
+__all__ = [
+    "Client",
+    "ClientMode",
+    "ErrorType",
+    "Message",
+    "Queue",
+    "ReadMode",
+    "TelestoClient",
+    "TelestoError",
+    "new_message",
+]
+
 A = TypeVar("A", bound=Answer)
 
 MAX_ID = 2**31 - 1

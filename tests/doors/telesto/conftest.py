@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from telesto_peer import Node, Peer, connected, running_node
 
 from nuncius.doors.telesto.telesto_table import Dialect
+from telesto_peer import Node, Peer, connected, running_node
 
 
 @pytest.fixture

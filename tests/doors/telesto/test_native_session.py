@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from broker.inside import put, queue, readers, until_waiting_for
-from native_peer import NativePeer, open_door, open_peer
+from native_peer import NativePeer, connections, open_door, open_peer
 from nuncius.broker import Broker
 from nuncius.doors.telesto import native, packets
 from nuncius.doors.telesto.door import TelestoDoor
@@ -312,7 +312,7 @@ async def test_a_connection_that_ends_while_it_waits(
     await until(lambda: readers(broker) == 2)
     await until_waiting_for(broker, questions)
     await peer.close()
-    await until(lambda: door[0].connections == 0)
+    await until(lambda: connections(door[0]) == 0)
     await put(broker, jobs, b"x")
     await quiet(broker)
     await until(lambda: readers(broker) == 0)
@@ -330,7 +330,7 @@ async def test_a_connection_that_ends_before_its_queue_is_found(
     peer.send(packets.Take(5, "jobs", 1, 1, 0, 0, 60_000))
     await until_somebody_waits(other, "nuncius pool")
     await peer.close()
-    await until(lambda: door[0].connections == 0)
+    await until(lambda: connections(door[0]) == 0)
     await other.execute("commit")
     await quiet(broker)
     assert len(await broker.queues.browse(jobs)) == 1

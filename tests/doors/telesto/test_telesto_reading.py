@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from telesto_peer import LONG, Node, Peer, caught_up, connected, one, only_connection, running_node
 
 from nuncius.doors.telesto import telesto_table as table
 from nuncius.doors.telesto.telesto_table import Dialect, ErrorType, ReadMode, Request
+from telesto_peer import LONG, Node, Peer, at_rest, caught_up, connected, one, running_node
 
 
 @pytest.fixture
@@ -60,8 +60,7 @@ async def test_a_held_connection_goes_away(node: Node, dialect: Dialect, ann: Pe
         gone.send(table.ReadMessage(1, queue, 0, ReadMode.TIME), table.Ping(2))
         await caught_up(node)
         assert node.broker.pressure.level > 0
-    await only_connection(node)
-    assert node.broker.pressure.level == 0
+    await at_rest(node)
     await ann.put(queue, "x")
     assert (await ann.take(queue)).text == "x"
 
@@ -95,7 +94,7 @@ async def test_readers_race(node: Node, dialect: Dialect, ann: Peer) -> None:
     assert sorted(seen) == list(range(readers * each))
 
 
-async def test_two_nodes(dsn: str, node: Node, dialect: Dialect, ann: Peer) -> None:
+async def test_two_nodes(dsn: str, dialect: Dialect, ann: Peer) -> None:
     """What is put through one node is read through another, at once, and a held read there is woken."""
     async with running_node(dsn, LONG) as second, connected(second, dialect) as peer:
         answer = await peer.ask(table.IdentifyClient(1, ann.client_id))

@@ -4,13 +4,13 @@ import asyncio
 import socket
 
 import pytest
-from telesto_peer import LONG, Node, Peer, caught_up, connected, message, one, only_connection, running_node
 
 from nuncius.broker.model import Letter
 from nuncius.client import AsyncClient
 from nuncius.doors.telesto import telesto_table as table
 from nuncius.doors.telesto.telesto_codec import Codec
 from nuncius.doors.telesto.telesto_table import Dialect, ErrorType, ReadMode, Request
+from telesto_peer import LONG, Node, Peer, at_rest, caught_up, connected, message, one, running_node
 
 
 async def test_split_at_every_position(node: Node, ann: Peer, dialect: Dialect) -> None:
@@ -72,7 +72,7 @@ async def test_pipelining(node: Node, stranger: Peer) -> None:
 
 
 async def test_unreadable_packets_leave_the_connection(ann: Peer) -> None:
-    """Unknown methods, answers sent to the node and payloads without sense are Error 1; the next is served."""
+    """Unknown methods, answers sent to the node and senseless payloads are Error 1; the next is served."""
     header = 8 if ann.codec.dialect is Dialect.REPORT else 7
     unknown = bytearray(ann.codec.encode(table.Ping(5)))
     unknown[header - 5] = 0x7F
@@ -126,7 +126,7 @@ async def test_three_framings_on_one_port(node: Node) -> None:
 # Sizes
 
 
-async def test_get_messages_of_a_large_queue(node: Node, ann: Peer) -> None:
+async def test_get_messages_of_a_large_queue(ann: Peer) -> None:
     """An answer has as many of the oldest messages as it can carry; when they are read, others are seen."""
     queue = await ann.create("q")
     texts = [f"{n} " + "x" * 1500 for n in range(60)]
@@ -203,8 +203,7 @@ async def test_a_client_that_does_not_read(node: Node, ann: Peer, dialect: Diale
         depths.append((await node.broker.queues.info(["q"]))[0].depth)
     assert depths[-1] > 0
     narrow.close()
-    await only_connection(node)
-    assert node.broker.pressure.level == 0
+    await at_rest(node)
 
 
 # The end of a node

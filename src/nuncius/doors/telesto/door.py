@@ -84,6 +84,10 @@ class TelestoDoor:
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
+    @property
+    def connections(self) -> int:
+        return len(self._wires)
+
     async def close(self) -> None:
         """No new connections; the ones there are get answers to what they asked, then end."""
         if self._server is None:
