@@ -67,7 +67,7 @@ class TelestoDoor:
         broker: Broker,
         hold: float = HOLD_SECONDS,
         trace: NodeTrace | None = None,
-        max_connections: int = 10_000,
+        max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self._broker = broker
         self._hold = hold
