@@ -33,8 +33,11 @@ log = logging.getLogger(__name__)
 BROWSE = (
     "select message_id, queue_id, sender_id, receiver_id, context, priority,"
     " (date_part('epoch', time_of_arrival) * 1000000)::bigint, message, headers::text"
-    " from nuncius.browse_queues($1, $2, $3)"
+    " from (select *, sum(octet_length(message)) over (order by message_id) - octet_length(message)"
+    "  as bytes_before from nuncius.browse_queues($1, $2, $3)) m"
+    " where bytes_before < $4 order by message_id"
 )
+BROWSE_BYTES = 8 << 20
 CONTEXTS_AT_ONCE = 100
 
 
@@ -256,9 +259,10 @@ class Queues:
         return [QueueInfo(*row) for row in rows]
 
     async def browse(self, queue_id: int, *, after: int = 0, limit: int = 100) -> list[Message]:
-        """Messages of a queue, oldest first, without taking them."""
+        """Messages of a queue, oldest first, without taking them; fewer than the limit if they are large,
+        but at least one if there is one."""
         limit = min(limit, self._limits.max_batch)
-        rows = await self._store.query(BROWSE, [queue_id], after, limit)
+        rows = await self._store.query(BROWSE, [queue_id], after, limit, BROWSE_BYTES)
         return [Message(*row) for row in rows]
 
     async def purge(self, queue_id: int) -> int:

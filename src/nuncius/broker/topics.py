@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -181,13 +182,16 @@ class Topics:
         *,
         wait: float = 0,
         caller: Hashable = None,
+        gate: AbstractAsyncContextManager[None] | None = None,
     ) -> Entries | None:
-        """Entries from a position on; None when there are none, or none come while we wait."""
+        """Entries from a position on; None when there are none, or none come while we wait. Each look goes
+        through the gate, if there is one."""
         partition_id = topic.partition_id(partition)
         deadline = asyncio.get_running_loop().time() + wait
         while True:
             version = self._signals.version(topic.topic_id)
-            entries = await self.fetch_now(partition_id, position, limit, caller)
+            async with gate or nullcontext():
+                entries = await self.fetch_now(partition_id, position, limit, caller)
             if entries == GONE:
                 self.names.forget(topic.name)
                 raise NoSuchTopic(f"topic {topic.name!r} was deleted")

@@ -9,6 +9,7 @@ class Pressure:
         self._low = high // 2
         self._waiting: dict[Callable[[], None], None] = {}
         self.level = 0
+        self.incomplete = 0  # bytes of requests that have begun to arrive; nobody knows if they will end
 
     @property
     def is_high(self) -> bool:

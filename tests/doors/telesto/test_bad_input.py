@@ -15,7 +15,6 @@ import pytest
 import nuncius.testing
 from native_peer import NativePeer, connections, open_door, open_peer
 from nuncius.broker import Broker
-from nuncius.client import AsyncClient
 from nuncius.doors.telesto import native, packets
 from nuncius.doors.telesto.door import TelestoDoor
 from nuncius.doors.telesto.packets import ErrorCode
@@ -250,8 +249,3 @@ async def test_a_flood_of_publishes(node: "nuncius.testing.Broker") -> None:
 
     await asyncio.gather(*map(flood, range(10)))
     assert (peak - before) < 700 * MEGABYTE, (peak - before) // MEGABYTE
-
-
-def test_client_type(node: "nuncius.testing.Broker") -> None:
-    """The node's own client is the asyncio client of everybody."""
-    assert isinstance(node.async_client(), AsyncClient)

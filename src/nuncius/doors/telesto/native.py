@@ -47,6 +47,11 @@ class Decoder:
         self._buffer = bytearray()
         self._needed = 4  # bytes in the buffer before it is worth looking again
 
+    @property
+    def incomplete(self) -> int:
+        """Bytes of a packet whose end has not come yet."""
+        return len(self._buffer)
+
     def receive(self, data: bytes) -> Iterator[Any]:
         """Packets that are complete now, in order, with Unreadable in place of those that make no sense.
         Raises ProtocolError when there is no telling where the next one begins."""

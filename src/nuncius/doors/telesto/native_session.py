@@ -13,6 +13,7 @@ from nuncius.doors.telesto import native, packets
 from nuncius.doors.telesto.convert import seconds, wire_message
 from nuncius.doors.telesto.delivery import Deliveries
 from nuncius.doors.telesto.errors import error_packet
+from nuncius.doors.telesto.large_answers import LargeAnswers
 from nuncius.doors.telesto.packets import ErrorCode, Packet
 from nuncius.doors.telesto.queue_requests import QUEUE_REQUESTS
 from nuncius.doors.telesto.topic_requests import TOPIC_REQUESTS
@@ -22,6 +23,8 @@ from nuncius.doors.wire import Wire
 ANONYMOUS = Client(0, "", FULL)
 OTHER_REQUESTS = {**TOPIC_REQUESTS, **QUEUE_REQUESTS}
 REQUEST_COST = 300  # bytes of memory an open request takes, besides its frame
+MAX_INCOMPLETE = 256 << 20  # bytes of packets that have begun, over all connections
+MUCH_INCOMPLETE = 1 << 20  # smaller ones are let be even then
 
 
 class NativeSession:
@@ -33,6 +36,8 @@ class NativeSession:
         self._welcomed = False
         self._closing = False
         self._decoder = native.requests()
+        self._incomplete = 0
+        self.large_answers = LargeAnswers(wire)
         self._waiters: dict[int, Waiter] = {}
         self._seeking: dict[int, int] = {}  # takes whose queue is being looked up: what they cost
         self._tasks: dict[int, asyncio.Task[Packet]] = {}
@@ -56,11 +61,20 @@ class NativeSession:
                 self._dispatch(packet, cost)
                 cost = REQUEST_COST
         except native.ProtocolError as error:
-            self._send(packets.Error(0, ErrorCode.PROTOCOL, str(error)))
-            self.wire.close()
+            self._give_up(str(error))
+        pressure = self.broker.pressure
+        pressure.incomplete += self._decoder.incomplete - self._incomplete
+        self._incomplete = self._decoder.incomplete
+        if self._incomplete > MUCH_INCOMPLETE and pressure.incomplete > MAX_INCOMPLETE:
+            self._give_up("too many large packets have begun and do not end")
+
+    def _give_up(self, reason: str) -> None:
+        self._send(packets.Error(0, ErrorCode.PROTOCOL, reason))
+        self.wire.close()
 
     def lost(self) -> None:
         self._closing = True
+        self.broker.pressure.incomplete -= self._incomplete
         self._send_away()
         for task in self._tasks.values():
             task.cancel()

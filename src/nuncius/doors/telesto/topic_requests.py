@@ -31,7 +31,13 @@ async def fetch(session: "Session", packet: packets.Fetch) -> Packet:
     topic = topics.names.known(packet.topic) or await topics.existing(packet.topic)
     wait = seconds(packet.wait_ms)
     entries = await topics.fetch(
-        topic, packet.partition, packet.position, packet.limit, wait=wait, caller=session
+        topic,
+        packet.partition,
+        packet.position,
+        packet.limit,
+        wait=wait,
+        caller=session,
+        gate=session.large_answers,
     )
     if entries is None:
         return packets.Entries(packet.request, packet.partition, packet.position, [], [])
