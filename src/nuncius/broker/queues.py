@@ -62,7 +62,7 @@ class Queues:
         self._limits = limits
         self._loop = asyncio.get_running_loop()  # kept: asking for it costs a system call on Python 3.11
         self._putting = store.combiner("put", put)
-        self._room = WaitingRoom(store, self._put_back)
+        self._room = WaitingRoom(store, self._return)
         self._contexts: deque[int] = deque()
         listener.on_queue = self._room.look_again
         self.names = Names(self.find)
@@ -135,20 +135,21 @@ class Queues:
         self._room.arrived(queue_id, letters)
         self._listener.announce_queue(queue_id)
 
-    def _put_back(self, messages: Sequence[Message]) -> None:
-        """Messages were taken for a reader who has gone: they go back, behind their equals."""
+    def put_back(self, messages: Sequence[Message], done: Callable[[Any], None]) -> None:
+        """Messages of one queue that were taken and could not be handed over go back, behind their equals."""
         letters = [
             Letter(m.body, m.priority, m.sender_id, m.receiver_id, m.context, m.headers) for m in messages
         ]
-
-        def done(result: Any) -> None:
-            if isinstance(result, Exception):
-                log.error(
-                    "messages could not be put back",
-                    extra={"queue_id": messages[0].queue_id, "count": len(messages)},
-                )
-
         self.put_soon(messages[0].queue_id, letters, done)
+
+    def _return(self, messages: Sequence[Message]) -> None:
+        """The reader for whom these were taken has gone."""
+        self.put_back(messages, partial(self._returned, messages))
+
+    def _returned(self, messages: Sequence[Message], result: Any) -> None:
+        if isinstance(result, Exception):
+            facts = {"queue_id": messages[0].queue_id, "count": len(messages), "error": str(result)}
+            log.error("messages could not be put back", extra=facts)
 
     # Taking
 

@@ -1,6 +1,7 @@
 """Messages that travel together, column by column, with the futures of those who wait for them."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ from nuncius.client.model import PutReceipt, Receipt
 from nuncius.doors.telesto import packets
 
 
-class Pile:
+class Pile(ABC):
     """What piles of both kinds have in common."""
 
     __slots__ = ("bodies", "futures", "headers", "place", "size", "timeout", "whole")
@@ -27,15 +28,17 @@ class Pile:
         """How many counts they take."""
         return len(self.bodies)
 
+    @abstractmethod
     def packet(self, request: int, count: int) -> packets.Packet:
-        raise NotImplementedError
+        """The messages as they go out, `count` being that of the first."""
 
+    @abstractmethod
     def split(self) -> "Pile":
         """Takes the first half away."""
-        raise NotImplementedError
 
+    @abstractmethod
     def receipts(self, answer: Any) -> list[Any]:
-        raise NotImplementedError
+        """What the answering packet means for each message."""
 
     def settle(self, answer: Any) -> None:
         """Gives everybody what came: the answering packet, or an exception."""

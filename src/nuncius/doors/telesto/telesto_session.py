@@ -270,17 +270,7 @@ class TelestoSession:
 
     def _return(self, packet: Request, message: Message) -> None:
         """Puts back a message that another door took in and this one cannot show."""
-        letter = Letter(
-            message.body,
-            message.priority,
-            message.sender_id,
-            message.receiver_id,
-            message.context,
-            message.headers,
-        )
-        self.broker.queues.put_soon(
-            message.queue_id, [letter], partial(self._returned, packet, message), caller=self
-        )
+        self.broker.queues.put_back([message], partial(self._returned, packet, message))
 
     def _returned(self, packet: Request, message: Message, stored: Stored | Exception) -> None:
         if isinstance(stored, Exception):
