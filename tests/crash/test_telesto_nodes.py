@@ -1,6 +1,7 @@
 """Telesto clients on two nodes, one of which is killed again and again."""
 
 import asyncio
+import contextlib
 import itertools
 import random
 from collections import Counter
@@ -48,14 +49,16 @@ class Worker:
 
     async def run(self) -> None:
         while not self._account.over:
-            try:
-                await self._work(await self._connect())
-            except (OSError, EOFError):
-                continue
+            with contextlib.suppress(OSError, EOFError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", next(self._ports))
+                try:
+                    await self._work(await self._introduce(Peer(reader, writer, Dialect.DEPLOYED)))
+                finally:
+                    writer.close()
+                    with contextlib.suppress(OSError):
+                        await writer.wait_closed()
 
-    async def _connect(self) -> Peer:
-        reader, writer = await asyncio.open_connection("127.0.0.1", next(self._ports))
-        peer = Peer(reader, writer, Dialect.DEPLOYED)
+    async def _introduce(self, peer: Peer) -> Peer:
         if self._client_id:
             await peer.ask(table.IdentifyClient(peer.id, self._client_id))
         else:

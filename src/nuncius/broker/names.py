@@ -26,11 +26,13 @@ class Names(Generic[V]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def known(self, name: str) -> V | None:
-        return self._known.get(name)
+        """What the name stands for, unless it has to be looked up. While somebody stands in line for it, it
+        is not known to those behind, whatever has been learned meanwhile."""
+        return None if name in self._in_line else self._known.get(name)
 
     def when_known(self, name: str, then: Callable[[V | Exception], None]) -> None:
         """Calls `then` with what the name stands for, at once if it is known, in order of asking."""
-        value = self._known.get(name)
+        value = self.known(name)
         if value is not None:
             then(value)
             return
@@ -44,7 +46,7 @@ class Names(Generic[V]):
         task.add_done_callback(self._tasks.discard)
 
     async def find(self, name: str) -> V:
-        value = self._known.get(name)
+        value = self.known(name)
         if value is not None:
             return value
         found, then = future.new()

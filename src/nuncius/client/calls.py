@@ -1,6 +1,7 @@
 """What all calls of a client stand on: a connection that repairs itself, and the subscriptions it carries."""
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Self
@@ -54,8 +55,9 @@ class Calls:
     async def close(self) -> None:
         for subscription in list(self._subscriptions.values()):
             await subscription.close()
-        if self._temporary and self.client_id:
-            await self._call(packets.Forget, repeatable=False)
+        if self._temporary and self.client_id and self._caller.link is not None:
+            with contextlib.suppress(errors.NunciusError):
+                await self._call(packets.Forget, repeatable=False)
         await self._caller.close()
 
     async def __aenter__(self) -> Self:

@@ -1,6 +1,5 @@
 """What the client hands to its user."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import msgspec
@@ -8,10 +7,6 @@ import msgspec
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 Body = bytes | str
-
-
-def headers_text(headers: Mapping[str, str] | None) -> str | None:
-    return msgspec.json.encode(dict(headers)).decode() if headers else None
 
 
 class _Content(msgspec.Struct, frozen=True, gc=False):

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 
 from nuncius.client import errors
 from nuncius.client.calls import Calls
+from nuncius.client.checks import check_message, headers_text
 from nuncius.client.model import (
     Body,
     Message,
     PutReceipt,
     QueueState,
     from_micros,
-    headers_text,
 )
 from nuncius.client.piles import PutPile
 from nuncius.doors.telesto import packets
@@ -35,6 +35,7 @@ class QueueCalls(Calls):
         """Puts a message into a queue; the result is there when it is stored. Into several queues: all or
         none."""
         data = self._checked(body)
+        check_message(priority, receiver, context)
         header = headers_text(headers) if headers else None
         timeout = timeout or self._timeout
         several = None if isinstance(queue, str) else PutPile(queue, timeout)

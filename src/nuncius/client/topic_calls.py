@@ -6,6 +6,7 @@ from typing import Any
 
 from nuncius.client import errors
 from nuncius.client.calls import Calls
+from nuncius.client.checks import check_key, headers_text
 from nuncius.client.model import (
     Body,
     Entry,
@@ -14,7 +15,6 @@ from nuncius.client.model import (
     SubscriptionState,
     TopicState,
     from_micros,
-    headers_text,
 )
 from nuncius.client.piles import PublishPile
 from nuncius.client.subscription import PREFETCH, AsyncSubscription
@@ -35,6 +35,8 @@ class TopicCalls(Calls):
         """Publishes an entry; the result is there when it is stored. The topic is made if need be. Start
         many without waiting for each: those that are started together travel together."""
         data = self._checked(body)
+        if key is not None:
+            check_key(key)
         header = headers_text(headers) if headers else None
         future: asyncio.Future[Receipt] = self._loop.create_future()
         pile = self._outbox.publishes(topic, partition, timeout or self._timeout)

@@ -30,6 +30,7 @@ from nuncius.store.errors import ServerStartError
 DATABASE = "nuncius"
 ROLE = "nuncius"
 PATIENCE = 300.0  # seconds for crash recovery, or for the last checkpoint
+DYING_SECONDS = 5.0  # a process that was killed is gone by then
 _SOCKET_PATH_LIMIT = 103  # bytes; Linux allows 107, other systems 103
 _SOCKET_NAME = "/.s.PGSQL.65535"
 
@@ -114,8 +115,13 @@ def running(data_dir: Path) -> EmbeddedServer | None:
 def _settled(directory: DataDirectory) -> postmaster.Postmaster | None:
     """The ready postmaster; one that is starting or stopping is waited for."""
     found = postmaster.find(directory.cluster)
-    if found is None or found.ready:
-        return found
+    if found is None:
+        return None
+    if found.ready:
+        is_dying = not postmaster.answers(found) and postmaster.wait_until_gone(
+            found.pid, directory.cluster, DYING_SECONDS
+        )
+        return None if is_dying else found
     if found.state == "stopping":
         postmaster.wait_until_gone(found.pid, directory.cluster, PATIENCE)
         return None

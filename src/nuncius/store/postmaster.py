@@ -9,6 +9,8 @@ directory is our cluster, which holds for the postmaster and every process it fo
 
 import os
 import signal
+import socket
+import struct
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +22,8 @@ from nuncius.store.errors import ServerStartError
 
 _ORPHANS_LEAVE_BY_THEMSELVES = 3.0  # seconds; idle ones notice at once, busy ones at their next wait
 _PAUSE = 0.02
+_ANSWER_SECONDS = 2.0
+_ASK_FOR_ENCRYPTION = struct.pack(">ii", 8, 80877103)  # answered with one letter, without a login
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,19 @@ def find(cluster: Path) -> Postmaster | None:
     lines += [""] * (8 - len(lines))  # written bit by bit while the server starts
     pid, _, _, port, socket_dir, address, _, state = lines[:8]
     return Postmaster(int(pid), int(port or 0), socket_dir, address, state)
+
+
+def answers(postmaster: Postmaster) -> bool:
+    """Whether it takes part in a conversation: one that was killed a moment ago looks alive but does not."""
+    address = f"{postmaster.socket_dir}/.s.PGSQL.{postmaster.port}"
+    try:
+        with socket.socket(socket.AF_UNIX) as conversation:
+            conversation.settimeout(_ANSWER_SECONDS)
+            conversation.connect(address)
+            conversation.sendall(_ASK_FOR_ENCRYPTION)
+            return conversation.recv(1) in (b"N", b"S", b"E")
+    except OSError:
+        return False
 
 
 def wait_until_gone(pid: int, cluster: Path, seconds: float) -> bool:

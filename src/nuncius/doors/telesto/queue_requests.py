@@ -59,6 +59,8 @@ async def find_client(session: "Session", packet: packets.FindClient) -> Packet:
 
 async def identify(session: "Session", packet: packets.Identify) -> Packet:
     if session.client.client_id:
+        if session.client.name == packet.client:
+            return packets.Number(packet.request, session.client.client_id)
         raise InvalidInput("this connection has a client already")
     session.client = await session.broker.clients.find_or_register(packet.client, packet.mode)
     return packets.Number(packet.request, session.client.client_id)

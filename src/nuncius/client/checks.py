@@ -1,0 +1,52 @@
+"""Checks before anything is sent. Messages that are handed in together travel together, and a node refuses
+what travels together as a whole: so a bad one must not get in among good ones."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from nuncius.client.errors import InvalidInput
+
+MAX_KEY = 1024  # characters
+MAX_HEADERS = 64 << 10  # characters of their JSON text
+MAX_NUMBER = 2**31 - 1
+_encode = msgspec.json.Encoder().encode
+
+
+def check_key(key: str) -> None:
+    if len(key) > MAX_KEY:
+        raise InvalidInput(f"a key has at most {MAX_KEY} characters")
+    _check_text("a key", key)
+
+
+def headers_text(headers: Mapping[str, str] | None) -> str | None:
+    """Headers as they are sent."""
+    if not headers:
+        return None
+    given: Iterable[tuple[object, object]] = headers.items()
+    for name, value in given:
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise InvalidInput("headers are strings, and so are their names")
+        _check_text("a header", name)
+        _check_text("a header", value)
+    text = _encode(dict(headers)).decode()
+    if len(text) > MAX_HEADERS:
+        raise InvalidInput(f"headers have at most {MAX_HEADERS} characters")
+    return text
+
+
+def check_message(priority: int, receiver: int, context: int) -> None:
+    if not 1 <= priority <= 10:
+        raise InvalidInput(f"a priority is between 1 and 10, not {priority}")
+    for what, number in (("a receiver", receiver), ("a context", context)):
+        if not 0 <= number <= MAX_NUMBER:
+            raise InvalidInput(f"{what} is between 0 and {MAX_NUMBER}, not {number}")
+
+
+def _check_text(what: str, text: str) -> None:
+    if "\0" in text:
+        raise InvalidInput(f"{what} has no NUL character")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{what} is valid Unicode") from None
