@@ -52,8 +52,8 @@ class PlainQueue:
                 for m in self.messages
                 if m.letter.receiver in (0, receiver) and sender in (0, m.letter.sender)
             ]
-            if mode == 1:
-                fitting.sort(key=lambda m: -m.letter.priority)
+        if mode == 1:
+            fitting.sort(key=lambda m: -m.letter.priority)
         taken = fitting[:limit]
         self.messages = [m for m in self.messages if m not in taken]
         return taken

@@ -131,7 +131,8 @@ begin
                 select m.ctid from nuncius.messages m
                 where m.queue_id = v_queue and m.receiver_id = p_receivers[i]
                     and m.context = p_contexts[i] and m.context <> 0
-                order by m.message_id limit p_limits[i]);
+                order by case when p_modes[i] = 1 then m.priority end desc, m.message_id
+                limit p_limits[i]);
         elsif p_senders[i] <> 0 then
             v_rows := array(
                 select m.ctid from generate_series(1, 10) p, unnest(array[0, nullif(p_receivers[i], 0)]) r,
