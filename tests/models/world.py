@@ -15,7 +15,7 @@ from nuncius.store.driver import Connection
 T = TypeVar("T")
 
 SETTINGS = settings(
-    max_examples=120,
+    max_examples=40,
     stateful_step_count=40,
     deadline=None,
     derandomize=True,
