@@ -201,7 +201,7 @@ async def test_a_count_without_a_publisher(stranger: NativePeer, broker: Broker)
 
 
 async def test_read_only(stranger: NativePeer, broker: Broker) -> None:
-    """A read-only client may read, and not write."""
+    """A read-only client may read, and not write or look after things."""
     jobs = await queue(broker)
     await put(broker, jobs, b"x")
     await stranger.hello("reader", 2)
@@ -209,6 +209,13 @@ async def test_read_only(stranger: NativePeer, broker: Broker) -> None:
         packets.Publish(1, "t", [b"x"]),
         packets.Put(2, ["jobs"], [b"x"], [5]),
         packets.Ask(3, "jobs", b"x"),
+        packets.CreateQueue(4, "more"),
+        packets.PurgeQueue(5, "jobs"),
+        packets.DeleteQueue(6, "jobs"),
+        packets.CreateTopic(7, "t"),
+        packets.PurgeTopic(8, "t"),
+        packets.DeleteTopic(9, "t"),
+        packets.SetRetention(10, "t", "subscribers"),
     ):
         stranger.send(packet)
         await stranger.refused(ErrorCode.NOT_ALLOWED)
