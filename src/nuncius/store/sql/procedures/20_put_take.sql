@@ -110,57 +110,67 @@ create or replace function nuncius.take_many(
 #variable_conflict use_column
 declare
     v_busy integer[] := nuncius.take_locks(78003, p_queues, p_queues, p_wait);
-    v_rows tid[];
-    v_queue integer;
-    v_start integer;
-    i integer;
+    v_requests integer[];
+    v_queues integer[];
+    v_rest integer[];
 begin
-    foreach v_queue in array v_busy loop
+    foreach queue_id in array v_busy loop
         request := 0;
-        queue_id := v_queue;
         return next;
     end loop;
     -- From here on nobody else takes from these queues, so a row that was found stays where it is.
-    for i in 1 .. cardinality(p_queues) loop
-        v_queue := p_queues[i];
-        v_start := 20 * (i - 1);
-        if v_queue = any (v_busy) then
-            continue;
-        elsif p_contexts[i] <> 0 then
-            v_rows := array(
-                select m.ctid from nuncius.messages m
-                where m.queue_id = v_queue and m.receiver_id = p_receivers[i]
-                    and m.context = p_contexts[i] and m.context <> 0
-                order by case when p_modes[i] = 1 then m.priority end desc, m.message_id
-                limit p_limits[i]);
-        elsif p_senders[i] <> 0 then
-            v_rows := array(
-                select m.ctid from generate_series(1, 10) p, unnest(array[0, nullif(p_receivers[i], 0)]) r,
-                    lateral (
-                        select ctid, message_id from nuncius.messages
-                        where queue_id = v_queue and receiver_id = r and sender_id = p_senders[i]
-                            and priority = p
-                        order by message_id limit p_limits[i]) m
-                order by case when p_modes[i] = 1 then p end desc, m.message_id limit p_limits[i]);
-        else
-            v_rows := array(
-                select m.ctid from generate_series(1, 10) p, lateral (
-                    (select ctid, message_id from nuncius.messages
-                    where queue_id = v_queue and receiver_id = 0 and priority = p
-                        and message_id > coalesce(p_after[v_start + p], 0)
-                    order by message_id limit p_limits[i])
-                    union all
-                    (select ctid, message_id from nuncius.messages
-                    where queue_id = v_queue and receiver_id = p_receivers[i] and p_receivers[i] <> 0
-                        and priority = p and message_id > coalesce(p_after[v_start + 10 + p], 0)
-                    order by message_id limit p_limits[i])) m
-                order by case when p_modes[i] = 1 then p end desc, m.message_id limit p_limits[i]);
-        end if;
-        continue when v_rows = '{}';
+    -- Requests for different queues do not touch each other and go together; those for the same
+    -- queue go in rounds, one after the other.
+    v_rest := array(select n from unnest(p_queues) with ordinality r(queue, n)
+        where queue <> all (v_busy) order by n);
+    while v_rest <> '{}' loop
+        select array_agg(n), array_agg(queue) into v_requests, v_queues from (
+            select distinct on (p_queues[n]) n, p_queues[n] as queue from unnest(v_rest) n
+            order by p_queues[n], n) first;
         return query
-        with taken as (delete from nuncius.messages m where m.ctid = any (v_rows) returning m.*)
-        select i, t.message_id, t.queue_id, t.sender_id, t.receiver_id, t.context, t.priority,
+        with asked as (
+            select n, p_queues[n] as queue, p_receivers[n] as receiver, p_senders[n] as sender,
+                p_contexts[n] as context, p_modes[n] as mode, p_limits[n] as most, 20 * (n - 1) as start
+            from unnest(v_requests) n
+        ), taken as (
+            delete from nuncius.messages where ctid = any (array(
+                select found.ctid from asked a, lateral (
+                    select c.ctid from (
+                    -- an answer
+                    (select ctid, message_id, priority::integer as rank from nuncius.messages
+                    where queue_id = a.queue and receiver_id = a.receiver
+                        and context = a.context and context <> 0
+                    order by case when a.mode = 1 then priority end desc, message_id limit a.most)
+                    union all
+                    -- from a certain sender
+                    (select m.ctid, m.message_id, p from generate_series(1, 10) p,
+                        unnest(array[0, nullif(a.receiver, 0)]) r,
+                        lateral (select ctid, message_id from nuncius.messages
+                            where queue_id = a.queue and receiver_id = r and sender_id = a.sender
+                                and priority = p
+                            order by message_id limit a.most) m
+                    where a.sender <> 0 and a.context = 0)
+                    union all
+                    -- from anybody
+                    (select m.ctid, m.message_id, p from generate_series(1, 10) p, lateral (
+                        (select ctid, message_id from nuncius.messages
+                        where queue_id = a.queue and receiver_id = 0 and priority = p
+                            and message_id > coalesce(p_after[a.start + p], 0)
+                        order by message_id limit a.most)
+                        union all
+                        (select ctid, message_id from nuncius.messages
+                        where queue_id = a.queue and receiver_id = a.receiver and a.receiver <> 0
+                            and priority = p and message_id > coalesce(p_after[a.start + 10 + p], 0)
+                        order by message_id limit a.most)) m
+                    where a.sender = 0 and a.context = 0)
+                    ) c order by case when a.mode = 1 then c.rank end desc, c.message_id limit a.most
+                ) found))
+            returning *
+        )
+        select a.n, t.message_id, t.queue_id, t.sender_id, t.receiver_id, t.context, t.priority,
             t.time_of_arrival, t.message, t.headers::text
-        from taken t order by case when p_modes[i] = 1 then t.priority end desc, t.message_id;
+        from taken t join asked a on a.queue = t.queue_id
+        order by a.n, case when a.mode = 1 then t.priority end desc, t.message_id;
+        v_rest := array(select n from unnest(v_rest) n where n <> all (v_requests) order by n);
     end loop;
 end $$;
