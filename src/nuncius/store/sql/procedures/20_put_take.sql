@@ -110,8 +110,9 @@ create or replace function nuncius.take_many(
 #variable_conflict use_column
 declare
     v_busy integer[] := nuncius.take_locks(78003, p_queues, p_queues, p_wait);
+    v_receivers integer[] := p_receivers;
+    v_leads integer[];      -- the request together with which each one is carried out; often itself
     v_requests integer[];
-    v_queues integer[];
     v_rest integer[];
 begin
     foreach queue_id in array v_busy loop
@@ -119,19 +120,50 @@ begin
         return next;
     end loop;
     -- From here on nobody else takes from these queues, so a row that was found stays where it is.
+    -- A reader for whom nothing is addressed asks the same as anybody. Those who ask the same of a queue, one
+    -- after the other, are carried out as one request and share what comes back in their order.
+    v_leads := array(select generate_series(1, cardinality(p_queues)));
+    if (select count(distinct q) < count(*) from unnest(p_queues) q) then
+        v_receivers := array(
+            select case when r.receiver = 0 or r.sender <> 0 or r.context <> 0 or exists (
+                select from generate_series(1, 10) p where exists (
+                    select from nuncius.messages
+                    where queue_id = r.queue and receiver_id = r.receiver and priority = p
+                        and message_id > coalesce(p_after[20 * (r.n - 1) + 10 + p], 0)))
+                then r.receiver else 0 end
+            from unnest(p_queues, p_receivers, p_senders, p_contexts)
+                with ordinality r(queue, receiver, sender, context, n)
+            order by r.n);
+        v_leads := array(
+            select min(n) over (partition by queue, turn)
+            from (
+                select n, queue, count(*) filter (where is_new) over (partition by queue order by n) as turn
+                from (
+                    select n, queue, row(receiver, sender, context, mode) is distinct from
+                        lag(row(receiver, sender, context, mode)) over (partition by queue order by n)
+                        as is_new
+                    from unnest(p_queues, v_receivers, p_senders, p_contexts, p_modes)
+                        with ordinality r(queue, receiver, sender, context, mode, n)) asked
+            ) turns
+            order by n);
+    end if;
     -- Requests for different queues do not touch each other and go together; those for the same
     -- queue go in rounds, one after the other.
-    v_rest := array(select n from unnest(p_queues) with ordinality r(queue, n)
-        where queue <> all (v_busy) order by n);
+    v_rest := array(select n from unnest(p_queues, v_leads) with ordinality r(queue, lead, n)
+        where queue <> all (v_busy) and lead = n order by n);
     while v_rest <> '{}' loop
-        select array_agg(n), array_agg(queue) into v_requests, v_queues from (
-            select distinct on (p_queues[n]) n, p_queues[n] as queue from unnest(v_rest) n
-            order by p_queues[n], n) first;
+        v_requests := array(
+            select distinct on (p_queues[n]) n from unnest(v_rest) n order by p_queues[n], n);
         return query
         with asked as (
-            select n, p_queues[n] as queue, p_receivers[n] as receiver, p_senders[n] as sender,
-                p_contexts[n] as context, p_modes[n] as mode, p_limits[n] as most, 20 * (n - 1) as start
+            select n, p_queues[n] as queue, v_receivers[n] as receiver, p_senders[n] as sender,
+                p_contexts[n] as context, p_modes[n] as mode, 20 * (n - 1) as start,
+                (select sum(p_limits[m]) from unnest(v_leads) with ordinality l(lead, m) where lead = n)
+                    as most
             from unnest(v_requests) n
+        ), sharing as (
+            select lead, m, p_limits[m] as most, sum(p_limits[m]) over (partition by lead order by m) as upto
+            from unnest(v_leads) with ordinality l(lead, m)
         ), taken as (
             delete from nuncius.messages where ctid = any (array(
                 select found.ctid from asked a, lateral (
@@ -167,10 +199,15 @@ begin
                 ) found))
             returning *
         )
-        select a.n, t.message_id, t.queue_id, t.sender_id, t.receiver_id, t.context, t.priority,
+        select s.m::integer, t.message_id, t.queue_id, t.sender_id, t.receiver_id, t.context, t.priority,
             t.time_of_arrival, t.message, t.headers::text
-        from taken t join asked a on a.queue = t.queue_id
-        order by a.n, case when a.mode = 1 then t.priority end desc, t.message_id;
+        from (
+            select taken.*, a.n, row_number() over (partition by a.n
+                order by case when a.mode = 1 then taken.priority end desc, taken.message_id) as place
+            from taken join asked a on a.queue = taken.queue_id
+        ) t
+        join sharing s on s.lead = t.n and t.place > s.upto - s.most and t.place <= s.upto
+        order by s.m, t.place;
         v_rest := array(select n from unnest(v_rest) n where n <> all (v_requests) order by n);
     end loop;
 end $$;
