@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from nuncius.store import embedded
+from nuncius.store.datadir import DataDirectory
 from nuncius.store.errors import DataDirectoryError, ServerStartError
 
 START = """
@@ -184,6 +185,14 @@ def test_half_made_cluster(data_dir: Path) -> None:
     (data_dir / "postgres").rename(data_dir / "postgres.new")
     assert embedded.start(data_dir).started_here
     assert not (data_dir / "postgres.new").exists()
+
+
+def test_half_made_marker(data_dir: Path) -> None:
+    """A starter killed before its marker had a name leaves a draft, which keeps nobody out."""
+    data_dir.mkdir()
+    (data_dir / ".nuncius.json.4711").write_text("{")
+    with DataDirectory(data_dir).prepared():
+        assert DataDirectory(data_dir).is_ours
 
 
 def test_refuses_a_directory_in_use(data_dir: Path) -> None:

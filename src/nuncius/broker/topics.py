@@ -1,7 +1,6 @@
 """Topics: publishing, reading, and looking after them."""
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from nuncius.broker.names import Names
 from nuncius.broker.signals import Signals
 from nuncius.store.driver import Connection
 from nuncius.store.fetching import GONE, Entries, FetchCall, fetch
-from nuncius.store.publishing import Placed, PublishCall, publish
+from nuncius.store.publishing import Placed, PublishCall, partition_of, publish
 from nuncius.store.store import Store
 
 PER_ENTRY = 200  # bytes of memory an accepted entry costs besides its body
@@ -68,12 +67,6 @@ class TopicInfo:
     created_at: datetime
     partitions: tuple[PartitionInfo, ...]
     subscriptions: int
-
-
-def partition_of(key: str, partitions: int) -> int:
-    """The same as nuncius.partition_of in SQL."""
-    digest = hashlib.md5(key.encode(), usedforsecurity=False).digest()
-    return 1 + int.from_bytes(digest[:4], "big") % partitions
 
 
 class Topics:

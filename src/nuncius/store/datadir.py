@@ -91,7 +91,9 @@ class DataDirectory:
     def _refuse_strangers(self) -> None:
         if self.marker.exists():
             return
-        content = sorted({entry.name for entry in self.path.iterdir()} - _NOT_CONTENT)
+        names = {entry.name for entry in self.path.iterdir()} - _NOT_CONTENT
+        # A marker that a racing starter is about to name, or that one left who was killed before it could.
+        content = sorted(name for name in names if not name.startswith(_draft_of(self.marker)))
         if content:
             raise DataDirectoryError(
                 f"{self.path} is not empty and not a nuncius data directory (it contains "
@@ -127,7 +129,7 @@ def write(path: Path, text: str, mode: int = 0o600) -> Path:
 
     The new file is made exclusively: a link planted under its name is never followed.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = path.with_name(f"{_draft_of(path)}{os.getpid()}")
     with suppress(FileNotFoundError):
         draft.unlink()
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
@@ -136,6 +138,10 @@ def write(path: Path, text: str, mode: int = 0o600) -> Path:
         file.flush()
         os.fsync(descriptor)
     return draft.replace(path)
+
+
+def _draft_of(path: Path) -> str:
+    return f".{path.name}."
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Publishing: many calls become one `publish_many`."""
 
+import hashlib
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -15,6 +16,12 @@ SQL = (
 )
 
 NO_TOPIC, BUSY, OTHER_LAYOUT = -2, -3, -4
+
+
+def partition_of(key: str, partitions: int) -> int:
+    """The same as nuncius.partition_of in SQL."""
+    digest = hashlib.md5(key.encode(), usedforsecurity=False).digest()
+    return 1 + int.from_bytes(digest[:4], "big") % partitions
 
 
 class PublishCall(Call):

@@ -163,14 +163,19 @@ async def _put_many(
         publishers if identified else None,
         counts if identified else None,
         sizes,
-        [letter.sender for letter in letters],
-        [letter.receiver for letter in letters],
-        [letter.context for letter in letters],
+        _column([letter.sender for letter in letters]),
+        _column([letter.receiver for letter in letters]),
+        _column([letter.context for letter in letters]),
         [letter.priority for letter in letters],
-        [letter.headers for letter in letters],
+        _column([letter.headers for letter in letters]),
         [letter.body for letter in letters],
         atomic,
         wait,
     )
     assert row is not None
     return row
+
+
+def _column(values: list[Any]) -> list[Any] | None:
+    """Most messages have no receiver, no context, no headers: a column without anything in it is not sent."""
+    return values if any(values) else None

@@ -15,9 +15,11 @@ declare
     v_id integer;
     v_busy integer[];
 begin
-    if cardinality(p_ids) = 1 and p_wait is not true and p_ids[1] is not null
-        and pg_try_advisory_xact_lock(p_class, p_ids[1]) then
-        return '{}';  -- nearly always
+    -- Nearly always all of them are free: one query takes them, in order, up to the first that is not.
+    if p_wait is not true and not exists (
+        select from (select distinct i from unnest(p_ids) i where i is not null order by i offset 0) f
+        where not pg_try_advisory_xact_lock(p_class, i)) then
+        return '{}';
     end if;
     for v_id in select distinct i from unnest(p_ids) i where i is not null order by i loop
         if p_wait then

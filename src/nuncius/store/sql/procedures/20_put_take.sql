@@ -17,16 +17,14 @@ create or replace function nuncius.put_many(
     out codes integer[], out skipped integer[], out ids bigint[]
 ) language plpgsql as $$
 declare
+    v_busy integer[] := nuncius.take_locks(78002, p_queues, p_queues, p_wait);
+    -- From here on nobody else puts into these queues, nor deletes them.
     v_found integer[] := array(select queue_id from nuncius.queues where queue_id = any (p_queues));
-    v_busy integer[] := nuncius.take_locks(78002, v_found, v_found, p_wait);
     v_firsts integer[];     -- ordinal of the first new message of each run
     v_lasts integer[];      -- ordinal of the last
     v_end integer := 0;
     i integer;
 begin
-    -- From here on nobody else puts into these queues; and what was deleted while we waited for its lock
-    -- is not there any more.
-    v_found := array(select queue_id from nuncius.queues where queue_id = any (v_found));
     for i in 1 .. cardinality(p_queues) loop
         codes[i] := case when p_queues[i] = any (v_busy) then -3
             when p_queues[i] = any (v_found) then 0 else -2 end;
@@ -179,7 +177,7 @@ begin
                         unnest(array[0, nullif(a.receiver, 0)]) r,
                         lateral (select ctid, message_id from nuncius.messages
                             where queue_id = a.queue and receiver_id = r and sender_id = a.sender
-                                and priority = p
+                                and sender_id <> 0 and priority = p
                             order by message_id limit a.most) m
                     where a.sender <> 0 and a.context = 0)
                     union all
