@@ -38,7 +38,7 @@ async def test_somebody_else_is_at_it(broker: Broker, connection: Connection) ->
 async def test_they_are_done_by_themselves(dsn: str, connection: Connection) -> None:
     """A node does its duties every few seconds, also after one of them failed."""
     async with Broker(dsn) as broker:
-        quick = Duties(broker._store, collect_every=0.01, tidy_every=0.01)  # noqa: SLF001
+        quick = Duties(broker._store, broker.leases, collect_every=0.01, tidy_every=0.01)  # noqa: SLF001
         await connection.execute("alter function nuncius.collect(integer) rename to collected")
         quick.start()
         await broker.topics.publish("news", [b"a", b"b"])
@@ -60,7 +60,7 @@ def test_pace() -> None:
 
 async def test_closing_stops_them(broker: Broker) -> None:
     """Closing ends the duties at once."""
-    slow = Duties(broker._store)  # noqa: SLF001
+    slow = Duties(broker._store, broker.leases)  # noqa: SLF001
     slow.start()
     async with asyncio.timeout(5):
         await slow.close()

@@ -26,8 +26,7 @@ async def read(reader: Reader, count: int, limit: int = 100) -> list[bytes]:
     found: list[bytes] = []
     async with asyncio.timeout(20):
         while len(found) < count:
-            _, entries = await reader.next(limit)
-            found += entries.bodies
+            found += (await reader.next(limit)).entries.bodies
     return found
 
 
@@ -65,13 +64,14 @@ async def test_no_more_than_asked_for(broker: Broker) -> None:
     for limit in (10, 1, 2, 3, *[4] * 9):
         if sum(map(len, found.values())) == 40:
             break
-        partition, entries = await reader.next(limit)
+        piece = await reader.next(limit)
+        partition, entries = piece.partition, piece.entries
         assert 1 <= len(entries.bodies) <= limit
         assert entries.first_offset == len(found.setdefault(partition, []))
         found[partition] += entries.bodies
     while sum(map(len, found.values())) < 40:
-        partition, entries = await reader.next(4)
-        found.setdefault(partition, []).extend(entries.bodies)
+        piece = await reader.next(4)
+        found.setdefault(piece.partition, []).extend(piece.entries.bodies)
     assert found == {n: [b"%d" % i for i in range(10)] for n in range(1, 5)}
 
 
@@ -82,7 +82,7 @@ async def test_partitions_take_turns(broker: Broker) -> None:
     await broker.topics.publish("news", [b"busy"] * 500, partition=1)
     await broker.topics.publish("news", [b"quiet"], partition=2)
     reader = await broker.subscriptions.reader(sue)
-    first = [(await reader.next(10))[0] for _ in range(3)]
+    first = [(await reader.next(10)).partition for _ in range(3)]
     assert 2 in first
 
 
@@ -93,7 +93,7 @@ async def test_purged_entries_are_passed_over(broker: Broker) -> None:
     await broker.topics.publish("news", [b"0", b"1"])
     await broker.topics.purge("news")
     await broker.topics.publish("news", [b"2"])
-    _, entries = await reader.next(10)
+    entries = (await reader.next(10)).entries
     assert (entries.first_offset, entries.bodies) == (2, [b"2"])
 
 
@@ -143,8 +143,8 @@ async def test_new_partitions_are_read(broker: Broker, connection: Connection) -
         await connection.execute("select pg_notify('nuncius', 'c')")
     await broker.topics.publish("news", [b"x"], partition=2)
     async with asyncio.timeout(10):
-        partition, entries = await reading
-    assert (partition, entries.bodies) == (2, [b"x"])
+        piece = await reading
+    assert (piece.partition, piece.entries.bodies) == (2, [b"x"])
 
 
 async def test_lists(broker: Broker) -> None:

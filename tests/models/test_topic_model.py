@@ -174,7 +174,8 @@ class TopicMachine(RuleBasedStateMachine):
             reader = await node.subscriptions.reader(await node.subscriptions.find(self.name, who))
             found: list[list[bytes]] = [[] for _ in expected]
             while sum(map(len, found)) < sum(map(len, expected)):
-                partition, entries = await reader.next(limit)
+                piece = await reader.next(limit)
+                partition, entries = piece.partition, piece.entries
                 assert len(entries.bodies) <= limit
                 assert entries.first_offset == place[partition - 1] + len(found[partition - 1])
                 found[partition - 1] += entries.bodies

@@ -46,9 +46,12 @@ class Result:
     name: str
     goals: tuple[Goal, ...] = ()
     figures: dict[str, float] = field(default_factory=dict)
+    unmeasured: list[str] = field(default_factory=list)
+    """Figures for which something is not here that they need; null in the file."""
 
     def write(self, path: Path) -> None:
-        document = {"name": self.name, "machine": machine(), "figures": self.figures}
+        figures = {**self.figures, **dict.fromkeys(self.unmeasured)}
+        document = {"name": self.name, "machine": machine(), "figures": figures}
         path.write_text(json.dumps(document, indent=2) + "\n")
 
     def show(self, console: Console) -> None:
@@ -57,6 +60,8 @@ class Result:
         table.add_column("value", justify="right")
         for name, value in self.figures.items():
             table.add_row(name, _number(value))
+        for name in self.unmeasured:
+            table.add_row(name, "-")
         console.print(table)
         goals = Table(title="against its limits, in this run", title_justify="left")
         for column in ("ratio or figure", "value", "wanted", ""):

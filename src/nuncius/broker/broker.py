@@ -1,16 +1,37 @@
 """The facade that doors call."""
 
+from dataclasses import dataclass
+from datetime import datetime
+
 from nuncius.broker.clients import Clients
 from nuncius.broker.duties import Duties
+from nuncius.broker.feeds import Feeds
+from nuncius.broker.leases import Leases
 from nuncius.broker.limits import Limits
 from nuncius.broker.listener import Listener
 from nuncius.broker.publishers import Publishers
 from nuncius.broker.queues import Queues
 from nuncius.broker.signals import Signals
 from nuncius.broker.subscriptions import Subscriptions
+from nuncius.broker.tails import Tails
 from nuncius.broker.topics import Topics
+from nuncius.broker.transactions import Transaction, Transactions
 from nuncius.store.pressure import Pressure
 from nuncius.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A message that a subscriber of a topic, or a consumer of a queue, could not take."""
+
+    destination: str
+    subscriber: str | None
+    partition: int | None
+    id: int
+    attempts: int
+    last_failure: datetime
+    due_at: datetime | None
+    reason: str | None
 
 
 class Broker:
@@ -22,6 +43,8 @@ class Broker:
     clients: Clients
     queues: Queues
     topics: Topics
+    leases: Leases
+    feeds: Feeds
     publishers: Publishers
     subscriptions: Subscriptions
 
@@ -43,14 +66,19 @@ class Broker:
         self.clients = Clients(store)
         self.publishers = Publishers(store)
         self.topics = Topics(store, signals, self._listener, self.limits)
-        self.subscriptions = Subscriptions(store, self.topics, signals)
+        self._tails = Tails(self.topics)
+        self.subscriptions = Subscriptions(store, self.topics, self._tails, signals)
         self.queues = Queues(store, self._listener, self.limits)
-        self.duties = Duties(store)
+        self.leases = self.queues.leases
+        self.feeds = Feeds(store, self.subscriptions, self._tails, signals, self._listener, self.limits)
+        self._transactions = Transactions(store, self.topics, self.queues, self.feeds)
+        self.duties = Duties(store, self.leases)
         await self._listener.start()
         self.duties.start()
 
     async def close(self) -> None:
         """Answers what was accepted, then lets go of the store."""
+        await self._transactions.drain()
         await self._store.drain()
         await self.duties.close()
         await self._listener.close()
@@ -62,6 +90,15 @@ class Broker:
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
+
+    def transaction(self) -> Transaction:
+        """A new transaction; it begins when it is committed."""
+        return Transaction(self._transactions)
+
+    async def failures(self, limit: int = 1000) -> list[Failure]:
+        """What could not be delivered, the latest first."""
+        rows = await self._store.query("select * from nuncius.list_failures($1)", limit)
+        return [Failure(*row) for row in rows]
 
     async def status(self) -> dict[str, object]:
         """A few facts about node and store."""
@@ -81,4 +118,5 @@ class Broker:
     def _catalogue_changed(self) -> None:
         self.topics.names.forget_all()
         self.queues.names.forget_all()
+        self._tails.forget()
         self._signals.raise_for_catalogue()

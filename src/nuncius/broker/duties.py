@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 
 import asyncpg
 
+from nuncius.broker.leases import Leases
 from nuncius.store.errors import StoreError
 from nuncius.store.store import Store
 
@@ -13,23 +15,30 @@ log = logging.getLogger(__name__)
 
 COLLECT_SECONDS = 5.0
 TIDY_SECONDS = 60.0
+RETURN_SECONDS = 1.0
 
 
 class Duties:
     def __init__(
         self,
         store: Store,
+        leases: Leases,
         *,
         collect_every: float = COLLECT_SECONDS,
         tidy_every: float = TIDY_SECONDS,
+        return_every: float = RETURN_SECONDS,
     ) -> None:
         self._store = store
         self._tasks: list[asyncio.Task[None]] = []
-        self._pace = {"collect": collect_every, "tidy": tidy_every}
+        self._work = {
+            "collect": (collect_every, self.collect),
+            "tidy": (tidy_every, self.tidy),
+            "return": (return_every, leases.return_due),
+        }
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._repeat(*duty)) for duty in self._pace.items()]
+        self._tasks = [loop.create_task(self._repeat(duty, *work)) for duty, work in self._work.items()]
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -53,14 +62,13 @@ class Duties:
                 return removed
             removed += step
 
-    async def _repeat(self, duty: str, seconds: float) -> None:
-        work = {"collect": self.collect, "tidy": self.tidy}[duty]
+    async def _repeat(self, duty: str, seconds: float, work: Callable[[], Awaitable[int]]) -> None:
         while True:
             await asyncio.sleep(seconds)
             try:
-                removed = await work()
+                items = await work()
             except (StoreError, asyncpg.PostgresError) as error:
                 log.warning("duty failed", extra={"duty": duty, "error": str(error)})
             else:
-                if removed:
-                    log.info("duty done", extra={"duty": duty, "removed": removed})
+                if items:
+                    log.info("duty done", extra={"duty": duty, "items": items})

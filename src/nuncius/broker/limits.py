@@ -22,6 +22,10 @@ class Limits:
     max_headers: int = 64 << 10
     max_batch: int = 10_000
     max_partitions: int = 1000
+    max_attempts: int = 10
+    """Deliveries of a message that nobody acknowledges, before it becomes a dead letter."""
+    retry_delay: float = 2.0
+    """Seconds from a failed delivery to the next."""
 
 
 def check_name(kind: str, name: str) -> None:

@@ -24,6 +24,9 @@ LOOK_SECONDS = 2.0
 
 # Every node holds this lock shared, on its listening connection, as long as it lives.
 PRESENT = "select pg_advisory_lock_shared(78007, 0)"
+# And one of its own, under a number by which what it holds for consumers is known.
+NEW_HOLDER = "select nextval('nuncius.holders')::integer"
+HOLD = "select pg_advisory_lock(78009, $1)"
 ARRIVED = "select pg_notify('nuncius', 'n')"
 HOW_MANY = (
     "select count(*) from pg_locks where locktype = 'advisory' and classid = 78007 and granted"
@@ -45,6 +48,7 @@ class Listener:
         self._tasks: set[asyncio.Task[None]] = set()
         self._count_again = asyncio.Event()
         self.nodes = 1
+        self.holder = 0
         self.on_queue: Callable[[int | None], None] = lambda queue_id: None
         self.on_catalogue: Callable[[], None] = lambda: None
 
@@ -95,6 +99,8 @@ class Listener:
         if connection is not self._connection:
             await connection.add_listener(CHANNEL, self._heard)
             await connection.fetch(PRESENT)
+            self.holder = self.holder or await connection.fetchval(NEW_HOLDER)
+            await connection.fetch(HOLD, self.holder)
             await connection.fetch(ARRIVED)
             self._connection = connection
         self.nodes = await connection.fetchval(HOW_MANY)

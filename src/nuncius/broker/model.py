@@ -1,23 +1,30 @@
 """What the broker's callers handle: the data of the domain, from wherever it is made."""
 
 from nuncius.broker.clients import FULL, READ_ONLY, Client
+from nuncius.broker.feeds import Batch, Feed
 from nuncius.broker.queues import Queue, QueueInfo
 from nuncius.broker.subscriptions import Reader, Subscription, SubscriptionInfo
+from nuncius.broker.tails import Chunk, Slice
 from nuncius.broker.topics import PartitionInfo, Publisher, Retention, Topic, TopicInfo
+from nuncius.broker.transactions import Transaction
 from nuncius.broker.waiting import Waiter
 from nuncius.store.fetching import Entries
 from nuncius.store.pressure import Pressure
 from nuncius.store.publishing import Placed
 from nuncius.store.putting import Letter, Stored
-from nuncius.store.taking import BY_PRIORITY, BY_TIME, Message
+from nuncius.store.taking import BY_PRIORITY, BY_TIME, Leased, Message
 
 __all__ = [
     "BY_PRIORITY",
     "BY_TIME",
     "FULL",
     "READ_ONLY",
+    "Batch",
+    "Chunk",
     "Client",
     "Entries",
+    "Feed",
+    "Leased",
     "Letter",
     "Message",
     "PartitionInfo",
@@ -28,10 +35,12 @@ __all__ = [
     "QueueInfo",
     "Reader",
     "Retention",
+    "Slice",
     "Stored",
     "Subscription",
     "SubscriptionInfo",
     "Topic",
     "TopicInfo",
+    "Transaction",
     "Waiter",
 ]

@@ -1,6 +1,7 @@
 """Queues: putting, taking, asking, and looking after them."""
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
@@ -12,6 +13,7 @@ import asyncpg
 
 from nuncius.broker import future
 from nuncius.broker.errors import AlreadyExists, InvalidInput, NoSuchQueue
+from nuncius.broker.leases import Leases
 from nuncius.broker.limits import (
     Limits,
     check_bodies,
@@ -24,9 +26,10 @@ from nuncius.broker.listener import Listener
 from nuncius.broker.names import Names
 from nuncius.broker.topics import PER_ENTRY, Publisher
 from nuncius.broker.waiting import Waiter, WaitingRoom
+from nuncius.store.driver import Connection
 from nuncius.store.putting import Letter, MissingQueues, PutCall, Stored, put, put_into_all
 from nuncius.store.store import Store
-from nuncius.store.taking import BY_PRIORITY, BY_TIME, Message
+from nuncius.store.taking import BY_PRIORITY, BY_TIME, Leased, Message
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +65,8 @@ class Queues:
         self._limits = limits
         self._loop = asyncio.get_running_loop()  # kept: asking for it costs a system call on Python 3.11
         self._putting = store.combiner("put", put)
-        self._room = WaitingRoom(store, self._return)
+        self._room = WaitingRoom(store, lambda: listener.holder, self._return, self._give_up)
+        self.leases = Leases(store, listener, limits, self._room.look_again)
         self._contexts: deque[int] = deque()
         listener.on_queue = self._room.look_again
         self.names = Names(self.find)
@@ -109,6 +113,15 @@ class Queues:
         for queue_id in queue_ids:
             self._arrived(queue_id, [letter])
         return result  # type: ignore[no-any-return]
+
+    def prepare(self, puts: Sequence[tuple[int, Letter, Publisher | None, int]]) -> "Putting":
+        """Checks what is to be put as part of a transaction."""
+        calls = []
+        for queue_id, letter, publisher, count in puts:
+            size = self._check([letter], publisher, count)
+            publisher_id = None if publisher is None else publisher.publisher_id
+            calls.append(PutCall(_ignore, None, queue_id, [letter], publisher_id, count, size))
+        return Putting(calls, self._arrived)
 
     def _check(self, letters: Sequence[Letter], publisher: Publisher | None, count: int) -> int:
         size = check_bodies(self._limits, [letter.body for letter in letters])
@@ -168,6 +181,24 @@ class Queues:
     ) -> Waiter:
         """Takes up to `limit` messages that the receiver may see, waiting up to `wait` seconds for the first;
         `done` gets a list of Message, empty when there was none, or an exception."""
+        return self._take_soon(
+            queue_id, receiver, sender, context, mode, limit, wait, done, caller, leased=False
+        )
+
+    def _take_soon(
+        self,
+        queue_id: int,
+        receiver: int,
+        sender: int,
+        context: int,
+        mode: int,
+        limit: int,
+        wait: float,
+        done: Callable[[Any], None],
+        caller: Hashable,
+        *,
+        leased: bool,
+    ) -> Waiter:
         if mode not in (BY_PRIORITY, BY_TIME):
             raise InvalidInput("a queue is read by priority (1) or by time (2)")
         if not 1 <= limit <= self._limits.max_batch:
@@ -176,9 +207,30 @@ class Queues:
         check_int32("a sender", sender)
         check_int32("a context", context)
         deadline = self._loop.time() + wait
-        waiter = Waiter(queue_id, receiver, sender, context, mode, limit, deadline, done, caller)
+        waiter = Waiter(queue_id, receiver, sender, context, mode, limit, deadline, done, caller, leased)
         self._room.enter(waiter)
         return waiter
+
+    def lease_soon(
+        self,
+        queue_id: int,
+        receiver: int,
+        done: Callable[[Any], None],
+        *,
+        limit: int = 1,
+        wait: float = 0,
+        caller: Hashable = None,
+    ) -> Waiter:
+        """Takes like `take_soon`, by priority, but for a reader who acknowledges: `done` gets a list of
+        Leased, which stay in the store until they are settled or released."""
+        return self._take_soon(queue_id, receiver, 0, 0, BY_PRIORITY, limit, wait, done, caller, leased=True)
+
+    def _give_up(self, leased: Sequence[Leased]) -> None:
+        """The reader for whom these were leased has gone."""
+        messages = [one.message for one in leased]
+        self.leases.release_soon(
+            [one.lease_id for one in leased], partial(self._returned, messages), reason=None
+        )
 
     def leave(self, waiter: Waiter) -> None:
         """The reader has gone; what was taken for it and did not reach it goes back."""
@@ -225,6 +277,15 @@ class Queues:
         except asyncpg.UniqueViolationError:
             raise AlreadyExists(f"there is a queue {name!r} already") from None
         return Queue(*rows[0])
+
+    async def ensure(self, name: str) -> Queue:
+        """The queue of that name, made if there is none."""
+        try:
+            return await self.names.find(name)
+        except NoSuchQueue:
+            with contextlib.suppress(AlreadyExists):
+                await self.create(name)
+            return await self.names.find(name)
 
     async def find(self, name: str) -> Queue:
         check_name("queue", name)
@@ -276,6 +337,28 @@ class Queues:
         self.names.forget_all()
         if rows[0][0] is None:
             raise NoSuchQueue(f"there is no queue {queue_id}")
+
+
+@dataclass(frozen=True, slots=True)
+class Putting:
+    """Puts that belong to a transaction."""
+
+    calls: Sequence[PutCall]
+    arrived: Callable[[int, Sequence[Letter]], None]
+
+    async def carry_out(self, connection: Connection) -> None:
+        if self.calls:
+            for result in await put(connection, self.calls, True):
+                if isinstance(result, MissingQueues):
+                    raise missing(result)
+
+    def announce(self) -> None:
+        for call in self.calls:
+            self.arrived(call.queue_id, call.letters)
+
+
+def _ignore(result: Any) -> None:
+    """For calls whose answer is taken from the batch."""
 
 
 def missing(result: MissingQueues) -> NoSuchQueue:

@@ -1,12 +1,14 @@
 """Wake-ups for readers of topics. A reader notes the topic's version, looks, and waits for the next one."""
 
 import asyncio
+from collections.abc import Callable
 
 
 class Signals:
     def __init__(self) -> None:
         self._versions: dict[int, int] = {}
         self._waiting: dict[int, set[asyncio.Future[None]]] = {}
+        self._watching: dict[int, set[Callable[[], None]]] = {}
         self._everything = 0
         self.catalogue = 0  # goes up when topics, queues or subscriptions come or go
 
@@ -21,7 +23,7 @@ class Signals:
     def raise_for_all(self) -> None:
         """There may be something new anywhere."""
         self._everything += 1
-        for topic_id in list(self._waiting):
+        for topic_id in {*self._waiting, *self._watching}:
             self._wake(topic_id)
 
     def raise_for_catalogue(self) -> None:
@@ -46,7 +48,19 @@ class Signals:
                 del self._waiting[topic_id]
         return True
 
+    def watch(self, topic_id: int, call: Callable[[], None]) -> None:
+        """Calls whenever there is something new in this topic, until `unwatch`."""
+        self._watching.setdefault(topic_id, set()).add(call)
+
+    def unwatch(self, topic_id: int, call: Callable[[], None]) -> None:
+        watching = self._watching.get(topic_id, set())
+        watching.discard(call)
+        if not watching:
+            self._watching.pop(topic_id, None)
+
     def _wake(self, topic_id: int) -> None:
+        for call in self._watching.get(topic_id, ()):
+            call()
         for future in self._waiting.pop(topic_id, ()):
             if not future.done():
                 future.set_result(None)

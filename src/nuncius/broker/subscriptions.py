@@ -1,7 +1,6 @@
 """Subscriptions: a durable place in a topic, and readers that go on from it."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,9 +9,9 @@ from typing import Any
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription, NoSuchTopic
 from nuncius.broker.limits import check_name
 from nuncius.broker.signals import Signals
+from nuncius.broker.tails import Chunk, Slice, Tails
 from nuncius.broker.topics import Topic, Topics
 from nuncius.store.confirming import NO_SUBSCRIPTION, NOT_PUBLISHED, ConfirmCall, confirm
-from nuncius.store.fetching import GONE, Entries
 from nuncius.store.store import Store
 
 
@@ -35,26 +34,35 @@ class SubscriptionInfo:
 
 
 class Subscriptions:
-    def __init__(self, store: Store, topics: Topics, signals: Signals) -> None:
+    def __init__(self, store: Store, topics: Topics, tails: Tails, signals: Signals) -> None:
         self._store = store
         self._topics = topics
+        self._tails = tails
         self._signals = signals
         self._confirming = store.combiner("confirm", confirm)
 
     async def subscribe(
-        self, topic: str, subscriber: str, *, start: str = "latest", holds_retention: bool = False
+        self,
+        topic: str,
+        subscriber: str,
+        *,
+        start: str = "latest",
+        holds_retention: bool = False,
+        holder: int | None = None,
     ) -> Subscription:
-        """Subscribes, or finds the subscription there is. `start`: 'latest' or 'earliest'."""
+        """Subscribes, or finds the subscription there is. `start`: 'latest' or 'earliest'. With a holder the
+        subscription ends with that node."""
         check_name("subscriber", subscriber)
         check_name("topic", topic)
         if start not in ("latest", "earliest"):
             raise InvalidInput(f"start at 'latest' or 'earliest', not at {start!r}")
         rows = await self._store.query(
-            "select subscription_id, created from nuncius.subscribe($1, $2, $3, $4)",
+            "select subscription_id, created from nuncius.subscribe($1, $2, $3, $4, $5)",
             topic,
             subscriber,
             start,
             holds_retention,
+            holder,
         )
         found = await self._topics.existing(topic)
         return Subscription(rows[0][0], found, subscriber, rows[0][1])
@@ -118,7 +126,7 @@ class Subscriptions:
 
     async def reader(self, subscription: Subscription) -> "Reader":
         """A reader that begins after what is confirmed."""
-        reader = Reader(self._store, self._topics, self._signals, subscription)
+        reader = Reader(self._store, self._tails, self._signals, subscription)
         await reader.find_place()
         return reader
 
@@ -127,13 +135,13 @@ class Reader:
     """Goes through a topic's partitions in turn, from a subscription's place on. It moves by itself; only
     confirming moves the subscription."""
 
-    def __init__(self, store: Store, topics: Topics, signals: Signals, subscription: Subscription) -> None:
+    def __init__(self, store: Store, tails: Tails, signals: Signals, subscription: Subscription) -> None:
         self._store = store
-        self._topics = topics
+        self._tails = tails
         self._signals = signals
         self.subscription = subscription
-        self._places: dict[int, tuple[int, int]] = {}  # partition: its id, the next offset
-        self._found: deque[tuple[int, Entries]] = deque()
+        self.places: dict[int, tuple[int, int]] = {}  # partition: its id, the next offset
+        self._empty: dict[int, int] = {}  # partition: the topic's version at which there was nothing
         self._catalogue = 0
 
     async def find_place(self) -> None:
@@ -149,35 +157,48 @@ class Reader:
                 f" {self.subscription.topic.name!r} any more"
             )
         for partition, partition_id, position in rows:
-            self._places.setdefault(partition, (partition_id, position))
+            self.places.setdefault(partition, (partition_id, position))
 
-    async def next(self, limit: int, caller: Hashable = None) -> tuple[int, Entries]:
-        """The partition and the entries that come next; waits until there are some."""
-        topic_id = self.subscription.topic.topic_id
-        while not self._found:
-            if self._catalogue != self._signals.catalogue:
-                await self.find_place()
-            version = self._signals.version(topic_id)
-            looks = [
-                (partition, self._topics.fetch_now(partition_id, position, limit, caller))
-                for partition, (partition_id, position) in self._places.items()
-            ]
-            await asyncio.gather(*(look for _, look in looks))
-            for partition, look in looks:
-                entries = look.result()
-                if isinstance(entries, Entries):
-                    self._found.append((partition, entries))
-                elif entries == GONE:
-                    self._topics.names.forget(self.subscription.topic.name)
-                    raise NoSuchTopic(f"topic {self.subscription.topic.name!r} was deleted")
-            if not self._found:
-                await self._signals.wait(topic_id, version, None)
-        partition, entries = self._found.popleft()
-        if len(entries.bodies) > limit:  # it was found when more was asked for
-            entries, rest = entries.split(limit)
-            self._found.appendleft((partition, rest))
-        partition_id, _ = self._places[partition]
+    async def next(self, limit: int, caller: Hashable = None) -> Slice:
+        """The entries that come next, of one partition; waits until there are some."""
+        while True:
+            version = self._signals.version(self.subscription.topic.topic_id)
+            found = await self.look(limit, caller)
+            if found is not None:
+                return found
+            await self._signals.wait(self.subscription.topic.topic_id, version, None)
+
+    async def look(self, limit: int, caller: Hashable = None) -> Slice | None:
+        """The entries that come next, of one partition, if there are any."""
+        if self._catalogue != self._signals.catalogue:
+            await self.find_place()
+        version = self._signals.version(self.subscription.topic.topic_id)
+        line = {
+            partition: place
+            for partition, place in self.places.items()
+            if self._empty.get(partition) != version
+        }
+        for partition, (partition_id, position) in line.items():
+            known = self._tails.known(partition_id, position)
+            if known is None:
+                break
+            return self._move(partition, *known, limit)
+        chunks = await asyncio.gather(
+            *(self._tails.fetch(partition_id, position, caller) for partition_id, position in line.values())
+        )
+        found = None
+        for partition, chunk in zip(line, chunks, strict=True):
+            if chunk is None:
+                self._empty[partition] = version
+            elif not isinstance(chunk, tuple):
+                raise NoSuchTopic(f"topic {self.subscription.topic.name!r} was deleted")
+            elif found is None:
+                found = self._move(partition, *chunk, limit)
+        return found
+
+    def _move(self, partition: int, chunk: Chunk, start: int, limit: int) -> Slice:
+        found = Slice(partition, chunk, start, min(start + limit, len(chunk.entries.bodies)))
         # To the back of the line, so that a busy partition does not starve the others.
-        del self._places[partition]
-        self._places[partition] = (partition_id, entries.next_offset)
-        return partition, entries
+        partition_id, _ = self.places.pop(partition)
+        self.places[partition] = (partition_id, found.next_offset)
+        return found

@@ -1,7 +1,7 @@
 """Topics: publishing, reading, and looking after them."""
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +16,7 @@ from nuncius.broker.limits import Limits, check_bodies, check_headers, check_key
 from nuncius.broker.listener import Listener
 from nuncius.broker.names import Names
 from nuncius.broker.signals import Signals
+from nuncius.store.combiner import Detour
 from nuncius.store.driver import Connection
 from nuncius.store.fetching import GONE, Entries, FetchCall, fetch
 from nuncius.store.publishing import Placed, PublishCall, partition_of, publish
@@ -95,6 +96,25 @@ class Topics:
     ) -> None:
         """Publishes entries of one topic together; `done` gets a Placed or an exception. The topic is made
         if there is none of that name. `count` is the publisher's count for the first entry."""
+        call = self._call(topic, bodies, done, keys, headers, partition, publisher, count, caller)
+        known = self.names.known(topic)
+        if known is not None:
+            self._submit(call, known)
+        else:
+            self.names.when_known(topic, partial(self._submit, call))
+
+    def _call(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        done: Callable[[Any], None],
+        keys: Sequence[str | None] | None,
+        headers: Sequence[str | None] | None,
+        partition: int | None,
+        publisher: Publisher | None,
+        count: int,
+        caller: Hashable,
+    ) -> PublishCall:
         size = check_bodies(self._limits, bodies) + PER_ENTRY * len(bodies)
         if keys is not None:
             check_keys(self._limits, keys, len(bodies))
@@ -105,14 +125,29 @@ class Topics:
         publisher_id = sticky = None
         if publisher is not None:
             publisher_id, sticky = publisher.publisher_id, publisher.name
-        call = PublishCall(
+        return PublishCall(
             done, caller, topic, bodies, keys, headers, partition, sticky, publisher_id, count, size
         )
-        known = self.names.known(topic)
-        if known is not None:
-            self._submit(call, known)
-        else:
-            self.names.when_known(topic, partial(self._submit, call))
+
+    async def prepare(
+        self, publishes: Sequence[tuple[str, bytes, str | None, str | None, Publisher | None, int]]
+    ) -> "Publishing":
+        """Checks and places what is to be published as part of a transaction."""
+        calls = []
+        for topic, body, headers, key, publisher, count in publishes:
+            known = await self.names.find(topic)
+            keys = None if key is None else [key]
+            call = self._call(
+                topic, [body], lambda _: None, keys, headers and [headers], None, publisher, count, None
+            )
+            self._place(call, known)
+            calls.append(call)
+        return Publishing(calls, self._place_again, self._arrived)
+
+    def _arrived(self, topic_ids: Iterable[int]) -> None:
+        for topic_id in topic_ids:
+            self._signals.raise_for(topic_id)
+            self._listener.announce_topic(topic_id)
 
     def _submit(self, call: PublishCall, topic: Topic | Exception) -> None:
         if isinstance(topic, Exception):
@@ -125,9 +160,7 @@ class Topics:
         self, connection: Connection, calls: Sequence[PublishCall], wait: bool
     ) -> list[Any]:
         results = await publish(connection, calls, wait)
-        for topic_id in {call.topic_id for call in calls}:
-            self._signals.raise_for(topic_id)
-            self._listener.announce_topic(topic_id)
+        self._arrived({call.topic_id for call in calls})
         return results
 
     def _place(self, call: PublishCall, topic: Topic) -> None:
@@ -271,3 +304,27 @@ class Topics:
         check_name("topic", name)
         await self._store.query("select nuncius.ensure_topic($1)", name)
         return await self.existing(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Publishing:
+    """Entries that belong to a transaction."""
+
+    calls: Sequence[PublishCall]
+    place_again: Callable[[Sequence[PublishCall]], Awaitable[None]]
+    arrived: Callable[[Iterable[int]], None]
+
+    async def carry_out(self, connection: Connection) -> None:
+        calls = self.calls
+        while calls:
+            results = await publish(connection, calls, True)
+            for result in results:
+                if isinstance(result, Exception):
+                    raise result
+            # The only detour of a call that waits for its locks: the topic has changed.
+            calls = [call for call, result in zip(calls, results, strict=True) if isinstance(result, Detour)]
+            if calls:
+                await self.place_again(calls)
+
+    def announce(self) -> None:
+        self.arrived({call.topic_id for call in self.calls})

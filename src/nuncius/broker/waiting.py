@@ -12,7 +12,7 @@ from typing import Any
 
 from nuncius.store.putting import Letter
 from nuncius.store.store import Store
-from nuncius.store.taking import Message, TakeCall, Taker
+from nuncius.store.taking import Leased, Message, TakeCall, Taker
 
 
 class Waiter:
@@ -24,6 +24,7 @@ class Waiter:
         "deadline",
         "done",
         "finished",
+        "leased",
         "limit",
         "looking",
         "missed",
@@ -45,6 +46,7 @@ class Waiter:
         deadline: float,
         done: Callable[[Any], None],
         caller: Hashable,
+        leased: bool = False,
     ) -> None:
         self.queue_id = queue_id
         self.receiver = receiver
@@ -55,6 +57,7 @@ class Waiter:
         self.deadline = deadline
         self.done = done
         self.caller = caller
+        self.leased = leased  # the reader acknowledges what it gets
         self.looking = False  # a take is under way
         self.missed = False  # something was put while it was
         self.finished = False
@@ -67,9 +70,17 @@ class Waiter:
 
 
 class WaitingRoom:
-    def __init__(self, store: Store, put_back: Callable[[Sequence[Message]], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        holder: Callable[[], int],
+        put_back: Callable[[Sequence[Message]], None],
+        give_up: Callable[[Sequence[Leased]], None],
+    ) -> None:
         self._taking = store.combiner("take", Taker().take)
+        self._leasing = store.combiner("lease", Taker(holder).take)
         self._put_back = put_back
+        self._give_up = give_up
         self._waiters: dict[int, dict[Waiter, None]] = {}  # by queue, in order of arrival
 
     def enter(self, waiter: Waiter) -> None:
@@ -108,7 +119,8 @@ class WaitingRoom:
     def _look(self, waiter: Waiter) -> None:
         waiter.looking = True
         waiter.missed = False
-        self._taking.submit(
+        combiner = self._leasing if waiter.leased else self._taking
+        combiner.submit(
             TakeCall(
                 partial(self._looked, waiter),
                 waiter.caller,
@@ -125,7 +137,7 @@ class WaitingRoom:
         waiter.looking = False
         if waiter.finished:
             if result and not isinstance(result, Exception):
-                self._put_back(result)
+                (self._give_up if waiter.leased else self._put_back)(result)
             if waiter.missed:
                 self.look_again(waiter.queue_id)  # somebody else has to answer the call
             return

@@ -28,24 +28,15 @@ class Entries(msgspec.Struct, frozen=True, gc=False):
     def next_offset(self) -> int:
         return self.first_offset + len(self.bodies)
 
-    def split(self, count: int) -> tuple["Entries", "Entries"]:
-        """The first so many, and the rest."""
+    def part(self, start: int, end: int) -> "Entries":
+        """Those from index `start` to before `end`."""
         keys, headers = self.keys, self.headers
-        return (
-            Entries(
-                self.first_offset,
-                self.times[:count],
-                keys and keys[:count],
-                headers and headers[:count],
-                self.bodies[:count],
-            ),
-            Entries(
-                self.first_offset + count,
-                self.times[count:],
-                keys and keys[count:],
-                headers and headers[count:],
-                self.bodies[count:],
-            ),
+        return Entries(
+            self.first_offset + start,
+            self.times[start:end],
+            keys and keys[start:end],
+            headers and headers[start:end],
+            self.bodies[start:end],
         )
 
 

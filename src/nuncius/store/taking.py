@@ -16,12 +16,15 @@ from nuncius.store.combiner import Call, Detour
 from nuncius.store.driver import Connection
 
 # Column by column: an array a column is cheaper than a row a message, on both sides of the socket.
-SQL = (
+COLUMNS = (
     "select array_agg(request), array_agg(message_id), array_agg(queue_id), array_agg(sender_id),"
     " array_agg(receiver_id), array_agg(context), array_agg(priority),"
     " array_agg((date_part('epoch', time_of_arrival) * 1000000)::bigint), array_agg(message),"
     " case when count(headers) > 0 then array_agg(headers) end"
-    " from nuncius.take_many($1, $2, $3, $4, $5, $6, $7, $8)"
+)
+TAKE = COLUMNS + " from nuncius.take_many($1, $2, $3, $4, $5, $6, $7, $8)"
+LEASE = COLUMNS + (
+    ", array_agg(attempts), array_agg(origin) from nuncius.lease_many($9, $1, $2, $3, $4, $5, $6, $7, $8)"
 )
 
 PRIORITIES = 10
@@ -41,6 +44,16 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     time: int
     body: bytes
     headers: str | None
+
+
+class Leased(msgspec.Struct, frozen=True, gc=False):
+    """A message that its consumer has to acknowledge. It was delivered `attempts` times before; `origin` is
+    the id that stays the same over all deliveries, `lease_id` stands for this one."""
+
+    lease_id: int
+    message: Message
+    attempts: int
+    origin: int
 
 
 class TakeCall(Call):
@@ -63,13 +76,16 @@ class TakeCall(Call):
 
 
 class Taker:
-    def __init__(self) -> None:
+    """Takes for good or, when there is a holder, leases to it."""
+
+    def __init__(self, holder: Callable[[], int] | None = None) -> None:
+        self._holder = holder
         self._after: dict[tuple[int, int], list[int]] = {}
         self._connection: Connection | None = None
 
     async def take(self, connection: Connection, calls: Sequence[TakeCall], wait: bool) -> list[Any]:
-        """Carries out a batch. Results: lists of Message, shorter than the limit when there are no more, or
-        a Detour. Calls that ask the same thing are asked once, and share what comes back in their order."""
+        """Carries out a batch. Results: lists of Message (or Leased), shorter than the limit when there are
+        no more, or a Detour. Calls that ask the same are asked once, and share what comes back in order."""
         if connection is not self._connection and not wait:
             # A new connection may lead to a server that was restored from a backup: ids may repeat.
             self._connection = connection
@@ -79,7 +95,7 @@ class Taker:
             wanted[call.request] = wanted.get(call.request, 0) + call.limit
         requests = list(wanted)
         row = await connection.fetchrow(
-            SQL,
+            TAKE if self._holder is None else LEASE,
             [r[0] for r in requests],
             [r[1] for r in requests],
             [r[2] for r in requests],
@@ -88,25 +104,27 @@ class Taker:
             list(wanted.values()),
             [place for r in requests for place in self._places(r[0], r[1])],
             wait,
+            *(() if self._holder is None else (self._holder(),)),
         )
         assert row is not None
-        numbers, *columns, headers = row
-        found: dict[tuple[int, int, int, int, int], list[Message]] = {}
+        numbers, *columns = row[:9]
+        found: dict[tuple[int, int, int, int, int], list[Any]] = {}
         busy = set()
         if numbers:
-            messages = map(Message, *columns, headers or repeat(None))
-            for number, message in zip(numbers, messages, strict=True):
+            messages = list(map(Message, *columns, row[9] or repeat(None)))
+            taken = messages if self._holder is None else map(Leased, row[1], messages, row[10], row[11])
+            for number, message, one in zip(numbers, messages, taken, strict=True):
                 if number == 0:
                     busy.add(message.queue_id)
                     continue
                 request = requests[number - 1]
-                found.setdefault(request, []).append(message)
+                found.setdefault(request, []).append(one)
                 if request[2] == 0 and request[3] == 0:
                     self._remember(message)
         return [self._share(call, found.get(call.request), busy) for call in calls]
 
     @staticmethod
-    def _share(call: TakeCall, found: list[Message] | None, busy: set[int]) -> Any:
+    def _share(call: TakeCall, found: list[Any] | None, busy: set[int]) -> Any:
         if call.request[0] in busy:
             return Detour.BUSY
         if not found:

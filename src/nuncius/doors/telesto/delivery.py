@@ -42,7 +42,9 @@ class Deliveries:
         subscription = await self._find(packet.topic, packet.subscriber)
         reader = await self._broker.subscriptions.reader(subscription)
         delivery = _Delivery(packet.request, packet.credit)
-        delivery.task = asyncio.get_running_loop().create_task(self._deliver(delivery, reader))
+        answering = asyncio.current_task()
+        assert answering is not None
+        delivery.task = asyncio.get_running_loop().create_task(self._deliver(delivery, reader, answering))
         self._deliveries[packet.request] = delivery
         return packets.Done(packet.request)
 
@@ -101,16 +103,20 @@ class Deliveries:
                 delivery.task.cancel()
         self._deliveries.clear()
 
-    async def _deliver(self, delivery: _Delivery, reader: Reader) -> None:
+    async def _deliver(
+        self, delivery: _Delivery, reader: Reader, answering: "asyncio.Task[Packet]"
+    ) -> None:
         try:
+            await asyncio.wait([answering])  # entries come after the answer to Attach
             while True:
                 while delivery.credit <= 0:
                     delivery.credited.clear()
                     await delivery.credited.wait()
                 await self._wire.writable()
-                partition, entries = await reader.next(min(BATCH, delivery.credit), self._wire)
-                delivery.credit -= len(entries.bodies)
-                self._wire.send(native.encode(wire_entries(delivery.request, partition, entries)))
+                found = await reader.next(min(BATCH, delivery.credit), self._wire)
+                delivery.credit -= found.end - found.start
+                answer = wire_entries(delivery.request, found.partition, found.entries)
+                self._wire.send(native.encode(answer))
         except Exception as error:
             self._deliveries.pop(delivery.request, None)
             self._wire.send(native.encode(error_packet(delivery.request, error)))

@@ -92,6 +92,47 @@ create index messages_by_context
 
 -- Contexts that no other request has, whichever node or client asks.
 create sequence nuncius.contexts as integer cycle;
+-- Messages that were handed to a consumer who has to acknowledge them. They are out of their queue and not
+-- gone yet: acknowledged, the lease is deleted; failed, it waits a while and the message goes back.
+create table nuncius.leases (
+    lease_id bigint primary key,        -- the id that the message had in its queue
+    origin bigint not null,             -- the id that it had at first; the same over all attempts
+    queue_id integer not null,
+    sender_id integer not null,
+    receiver_id integer not null,
+    context integer not null,
+    priority smallint not null,
+    time_of_arrival timestamptz not null,
+    message bytea not null,
+    headers jsonb,
+    attempts smallint not null,         -- deliveries so far, this one included
+    holder integer not null,            -- the node that delivers it; 0: it waits for its next attempt
+    due_at timestamptz,                 -- until then
+    last_failure timestamptz,
+    reason text
+) with (
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 20000,
+    autovacuum_analyze_scale_factor = 0,
+    autovacuum_analyze_threshold = 50000,
+    autovacuum_vacuum_cost_delay = 0
+);
+create index leases_by_holder on nuncius.leases (holder, due_at);
+
+-- What is known of messages that went back into their queue: they have a new id there, behind their equals.
+create table nuncius.returned (
+    message_id bigint primary key,
+    queue_id integer not null,
+    receiver_id integer not null,
+    priority smallint not null,
+    attempts smallint not null,
+    origin bigint not null,
+    last_failure timestamptz,
+    reason text
+);
+
+-- Nodes that hold something have a number, and a lock on it as long as they live.
+create sequence nuncius.holders as integer;
 -- Entries of topics: append-only, offsets dense from 0 within a partition, in commit order.
 create table nuncius.entries (
     partition_id integer not null,
@@ -135,6 +176,8 @@ create table nuncius.subscriptions (
     subscriber_name varchar(255) not null,
     -- Whether retention by time or size waits for this subscriber; retention "subscribers" always does.
     holds_retention boolean not null default false,
+    -- The node by whose connection it lives; null: it is durable.
+    holder integer,
     created_at timestamptz not null default now(),
     unique (topic_id, subscriber_name)
 );
@@ -147,6 +190,27 @@ create table nuncius.positions (
     position bigint not null,
     confirmed_at timestamptz not null default now(),
     primary key (subscription_id, partition_id, position)
+);
+
+-- Everything below the highest row was handed to the subscriber, confirmed or not. Kept for subscribers who
+-- acknowledge, so that after a crash what comes again is marked as such.
+create table nuncius.deliveries (
+    subscription_id integer not null,
+    partition_id integer not null,
+    delivered_to bigint not null,
+    primary key (subscription_id, partition_id, delivered_to)
+);
+
+-- Entries that a subscriber could not take: its position has passed them, they come again when they are due.
+create table nuncius.failures (
+    subscription_id integer not null,
+    partition_id integer not null,
+    entry_offset bigint not null,
+    attempts smallint not null,
+    last_failure timestamptz not null default clock_timestamp(),
+    due_at timestamptz not null,
+    reason text,
+    primary key (subscription_id, partition_id, entry_offset)
 );
 -- What Spark jobs leave in the store.
 

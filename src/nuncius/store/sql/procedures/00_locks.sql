@@ -3,6 +3,8 @@
 --   78001 adding to a partition     78002 adding to a queue     78003 taking from a queue
 --   78004 a publisher's counts      78005 the collector         78006 migrations
 --   78007 nodes that listen (shared, for the life of the node)
+--   78008 the archive               78009 a holder of leases (for the life of the node)
+--   78011 a run of a job (for the life of the run)
 
 -- Takes the locks of all ids, in order. A caller that waits gets them all. One that does not wait is
 -- patient once, for its own lock_timeout (a node's batches come and go within milliseconds). Ids that are

@@ -65,6 +65,7 @@ begin
     perform nuncius.purge_queues(p_ids);
     perform pg_notify('nuncius', 'c');
     delete from nuncius.publisher_counts where kind = 2 and target_id = any (p_ids);
+    delete from nuncius.leases where queue_id = any (p_ids);
     return query delete from nuncius.queues q where q.queue_id = any (p_ids) returning q.queue_id;
 end $$;
 

@@ -47,8 +47,8 @@ begin
     end if;
     perform nuncius.take_locks(78001, v_partitions, v_partitions, true);
     insert into nuncius.condemned select unnest(v_partitions);
-    delete from nuncius.positions where partition_id = any (v_partitions);
-    delete from nuncius.subscriptions where topic_id = v_id;
+    perform nuncius.end_subscriptions(array(
+        select subscription_id from nuncius.subscriptions where topic_id = v_id));
     delete from nuncius.publisher_counts where kind = 1 and target_id = v_id;
     delete from nuncius.partitions where topic_id = v_id;
     delete from nuncius.topics where topic_id = v_id;
@@ -75,6 +75,7 @@ begin
         returning e.next - e.first_offset as entries
     )
     select sum(entries) into v_purged from purged;
+    perform pg_notify('nuncius', 'c');
     return v_purged;
 end $$;
 

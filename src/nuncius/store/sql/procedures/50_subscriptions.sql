@@ -1,9 +1,11 @@
 -- Subscriptions: a durable place in a topic.
 
 -- Subscribes, or finds the subscription there is (which keeps its place). p_start: 'latest' sees only what
--- comes after, 'earliest' everything that is still there. The topic is made if it does not exist.
+-- comes after, 'earliest' everything that is still there. The topic is made if it does not exist. With a holder
+-- the subscription lives as long as that node (or until it ends it); one that is there stays what it is.
 create or replace function nuncius.subscribe(
     p_topic text, p_subscriber text, p_start text default 'latest', p_holds_retention boolean default false,
+    p_holder integer default null,
     out subscription_id integer, out created boolean
 ) language plpgsql as $$
 #variable_conflict use_column
@@ -19,8 +21,8 @@ begin
         perform from nuncius.topics where topic_id = v_topic for key share;
         exit when found;  -- and nobody deletes it before we are done
     end loop;
-    insert into nuncius.subscriptions (topic_id, subscriber_name, holds_retention)
-    values (v_topic, p_subscriber, p_holds_retention)
+    insert into nuncius.subscriptions (topic_id, subscriber_name, holds_retention, holder)
+    values (v_topic, p_subscriber, p_holds_retention, p_holder)
     on conflict do nothing
     returning subscription_id into subscription_id;
     created := found;
@@ -34,20 +36,33 @@ begin
     end if;
 end $$;
 
--- Ends a subscription and forgets its place. False: there was none.
+-- Ends subscriptions and forgets all about them.
+create or replace function nuncius.end_subscriptions(p_ids integer[])
+returns bigint language plpgsql as $$
+declare
+    v_ended bigint;
+begin
+    delete from nuncius.subscriptions where subscription_id = any (p_ids);
+    get diagnostics v_ended = row_count;
+    delete from nuncius.positions where subscription_id = any (p_ids);
+    delete from nuncius.deliveries where subscription_id = any (p_ids);
+    delete from nuncius.failures where subscription_id = any (p_ids);
+    return v_ended;
+end $$;
+
+-- Ends one subscription. False: there was none.
 create or replace function nuncius.unsubscribe(p_topic text, p_subscriber text)
 returns boolean language plpgsql as $$
 declare
-    v_id integer;
+    v_ids integer[] := array(
+        select s.subscription_id from nuncius.subscriptions s join nuncius.topics t using (topic_id)
+        where t.topic_name = p_topic and s.subscriber_name = p_subscriber);
 begin
-    delete from nuncius.subscriptions s using nuncius.topics t
-    where t.topic_id = s.topic_id and t.topic_name = p_topic and s.subscriber_name = p_subscriber
-    returning s.subscription_id into v_id;
-    if found then
-        delete from nuncius.positions where subscription_id = v_id;
-        perform pg_notify('nuncius', 'c');
+    if nuncius.end_subscriptions(v_ids) = 0 then
+        return false;
     end if;
-    return v_id is not null;
+    perform pg_notify('nuncius', 'c');
+    return true;
 end $$;
 
 -- Where subscriptions stand in each partition of their topic. `position` is the next offset to read, `next`

@@ -17,12 +17,16 @@ begin
     where p.partition_id = p_partition_id
     for update of p;  -- a purge in between would spoil the sums
 
-    select min(coalesce(w.position, 0)) into v_held
+    select min(least(coalesce(w.position, 0), f.entry_offset)) into v_held
     from nuncius.subscriptions s
     left join lateral (
         select max(c.position) as position from nuncius.positions c
         where c.subscription_id = s.subscription_id and c.partition_id = p_partition_id
     ) w on true
+    left join lateral (  -- what failed is needed again
+        select min(c.entry_offset) as entry_offset from nuncius.failures c
+        where c.subscription_id = s.subscription_id and c.partition_id = p_partition_id
+    ) f on true
     where s.topic_id = v.topic_id and (s.holds_retention or v.retention = 'subscribers');
 
     case v.retention
@@ -110,8 +114,9 @@ begin
     return v_removed;
 end $$;
 
--- Sweeps up what is superseded: all but the highest count of a publisher, all but the highest position of
--- a subscription, publishers of one connection that have been silent for a day.
+-- Sweeps up what is superseded: all but the highest count of a publisher, all but the highest position and
+-- delivery of a subscription, subscribers who went with their node, what was known of messages that are taken
+-- since, publishers of one connection that have been silent for a day.
 create or replace function nuncius.tidy()
 returns bigint language plpgsql as $$
 declare
@@ -138,6 +143,22 @@ begin
 
     delete from nuncius.positions c
     where not exists (select from nuncius.subscriptions s where s.subscription_id = c.subscription_id);
+    get diagnostics v_rows = row_count;
+    v_removed := v_removed + v_rows;
+
+    delete from nuncius.deliveries d where exists (
+        select from nuncius.deliveries h
+        where h.subscription_id = d.subscription_id and h.partition_id = d.partition_id
+            and h.delivered_to > d.delivered_to);
+    get diagnostics v_rows = row_count;
+    v_removed := v_removed + v_rows + nuncius.end_subscriptions(array(
+        select s.subscription_id from nuncius.subscriptions s where s.holder = any (nuncius.dead_holders(
+            array(select distinct holder from nuncius.subscriptions where holder is not null)))));
+
+    delete from nuncius.returned r where not exists (
+        select from nuncius.messages m
+        where m.queue_id = r.queue_id and m.receiver_id = r.receiver_id and m.priority = r.priority
+            and m.message_id = r.message_id);
     get diagnostics v_rows = row_count;
     v_removed := v_removed + v_rows;
 

@@ -5,6 +5,8 @@ create table nuncius.subscriptions (
     subscriber_name varchar(255) not null,
     -- Whether retention by time or size waits for this subscriber; retention "subscribers" always does.
     holds_retention boolean not null default false,
+    -- The node by whose connection it lives; null: it is durable.
+    holder integer,
     created_at timestamptz not null default now(),
     unique (topic_id, subscriber_name)
 );
@@ -17,4 +19,25 @@ create table nuncius.positions (
     position bigint not null,
     confirmed_at timestamptz not null default now(),
     primary key (subscription_id, partition_id, position)
+);
+
+-- Everything below the highest row was handed to the subscriber, confirmed or not. Kept for subscribers who
+-- acknowledge, so that after a crash what comes again is marked as such.
+create table nuncius.deliveries (
+    subscription_id integer not null,
+    partition_id integer not null,
+    delivered_to bigint not null,
+    primary key (subscription_id, partition_id, delivered_to)
+);
+
+-- Entries that a subscriber could not take: its position has passed them, they come again when they are due.
+create table nuncius.failures (
+    subscription_id integer not null,
+    partition_id integer not null,
+    entry_offset bigint not null,
+    attempts smallint not null,
+    last_failure timestamptz not null default clock_timestamp(),
+    due_at timestamptz not null,
+    reason text,
+    primary key (subscription_id, partition_id, entry_offset)
 );

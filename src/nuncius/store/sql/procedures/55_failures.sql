@@ -1,0 +1,125 @@
+-- Deliveries to subscribers who acknowledge: what was handed over, and what they could not take.
+
+-- Notes, before they are sent, that entries below these offsets are handed over.
+create or replace function nuncius.deliver_many(
+    p_subscriptions integer[], p_partition_ids integer[], p_to bigint[]
+) returns void language sql as $$
+    insert into nuncius.deliveries (subscription_id, partition_id, delivered_to)
+    select * from unnest(p_subscriptions, p_partition_ids, p_to)
+    on conflict do nothing
+$$;
+
+-- Notes failed attempts. An entry comes again after p_delay seconds; after p_most attempts it is published to
+-- the topic "dead/NAME" with its history in headers, and not tried any more (those of a "dead/" topic are given
+-- up without that). Answers per item with the attempts so far; negative: given up.
+create or replace function nuncius.fail_many(
+    p_subscriptions integer[], p_partition_ids integer[], p_offsets bigint[], p_reasons text[],
+    p_delay double precision, p_most integer
+) returns integer[] language plpgsql as $$
+declare
+    v record;
+    v_attempts integer[];
+begin
+    with failed as (
+        insert into nuncius.failures as f
+            (subscription_id, partition_id, entry_offset, attempts, last_failure, due_at, reason)
+        select subscription, id, entry, 1, clock_timestamp(),
+            clock_timestamp() + make_interval(secs => p_delay), reason
+        from unnest(p_subscriptions, p_partition_ids, p_offsets, p_reasons) u(subscription, id, entry, reason)
+        where exists (select from nuncius.subscriptions s where s.subscription_id = subscription)
+        order by subscription, id, entry
+        on conflict (subscription_id, partition_id, entry_offset) do update
+        set attempts = f.attempts + 1, last_failure = excluded.last_failure, due_at = excluded.due_at,
+            reason = excluded.reason
+        returning subscription_id, partition_id, entry_offset, attempts
+    )
+    select array_agg(coalesce(f.attempts, -1) order by u.n) into v_attempts
+    from unnest(p_subscriptions, p_partition_ids, p_offsets) with ordinality u(subscription, id, entry, n)
+    left join failed f
+        on f.subscription_id = u.subscription and f.partition_id = u.id and f.entry_offset = u.entry;
+
+    for v in
+        select u.n, t.topic_name, s.subscriber_name, p.partition, e.entry_offset, e.key, e.body, e.headers, f.*
+        from unnest(p_subscriptions, p_partition_ids, p_offsets, v_attempts) with ordinality
+            u(subscription, id, entry, attempts, n)
+        join nuncius.failures f
+            on f.subscription_id = u.subscription and f.partition_id = u.id and f.entry_offset = u.entry
+        join nuncius.subscriptions s on s.subscription_id = u.subscription
+        join nuncius.topics t on t.topic_id = s.topic_id
+        join nuncius.partitions p on p.partition_id = u.id
+        left join nuncius.entries e on e.partition_id = u.id and e.entry_offset = u.entry
+        where u.attempts >= p_most
+        order by t.topic_name, u.n
+    loop
+        v_attempts[v.n] := -v_attempts[v.n];
+        if v.body is not null and v.topic_name not like 'dead/%' then
+            perform nuncius.publish(left('dead/' || v.topic_name, 255), v.body, v.key,
+                coalesce(v.headers, '{}') || jsonb_build_object('dead-subscriber', v.subscriber_name)
+                || nuncius.obituary('/topic/' || v.topic_name,
+                    't-' || v.partition_id || '-' || v.entry_offset, v.attempts, v.last_failure, v.reason));
+        end if;
+        delete from nuncius.failures
+        where subscription_id = v.subscription_id and partition_id = v.partition_id
+            and entry_offset = v.entry_offset;
+    end loop;
+    return v_attempts;
+end $$;
+
+-- These were taken at last.
+create or replace function nuncius.recover_many(
+    p_subscriptions integer[], p_partition_ids integer[], p_offsets bigint[]
+) returns void language sql as $$
+    delete from nuncius.failures f using unnest(p_subscriptions, p_partition_ids, p_offsets) u(subscription, id, entry)
+    where f.subscription_id = u.subscription and f.partition_id = u.id and f.entry_offset = u.entry
+$$;
+
+-- What could not be delivered: to subscribers of topics, and to consumers of queues.
+create or replace function nuncius.list_failures(p_limit integer default 1000)
+returns table (
+    destination text, subscriber varchar, partition integer, id bigint, attempts smallint,
+    last_failure timestamptz, due_at timestamptz, reason text
+) language sql stable as $$
+    (select '/topic/' || t.topic_name, s.subscriber_name, p.partition, f.entry_offset, f.attempts, f.last_failure,
+        f.due_at, f.reason
+    from nuncius.failures f
+    join nuncius.subscriptions s using (subscription_id)
+    join nuncius.topics t using (topic_id)
+    join nuncius.partitions p on p.partition_id = f.partition_id
+    order by f.last_failure desc limit p_limit)
+    union all
+    (select '/queue/' || q.queue_name, null, null, l.origin, l.attempts, l.last_failure, l.due_at, l.reason
+    from nuncius.leases l join nuncius.queues q using (queue_id)
+    where l.last_failure is not null
+    order by l.last_failure desc limit p_limit)
+    union all
+    (select '/queue/' || q.queue_name, null, null, r.origin, r.attempts, r.last_failure, null, r.reason
+    from nuncius.returned r join nuncius.queues q using (queue_id)
+    where r.last_failure is not null and exists (
+        select from nuncius.messages m
+        where m.queue_id = r.queue_id and m.receiver_id = r.receiver_id and m.priority = r.priority
+            and m.message_id = r.message_id)
+    order by r.last_failure desc limit p_limit)
+    order by 6 desc limit p_limit
+$$;
+
+-- What a subscriber has to say, in one transaction: positions that are confirmed, entries that failed, entries
+-- that failed before and were taken now. Answers with the attempts of what failed, as fail_many does.
+create or replace function nuncius.acknowledge_many(
+    p_subscriptions integer[], p_partition_ids integer[], p_positions bigint[],
+    p_failed_subscriptions integer[], p_failed_ids integer[], p_failed_offsets bigint[], p_reasons text[],
+    p_taken_subscriptions integer[], p_taken_ids integer[], p_taken_offsets bigint[],
+    p_delay double precision, p_most integer
+) returns integer[] language plpgsql as $$
+begin
+    if p_subscriptions <> '{}' then
+        perform nuncius.confirm_many(p_subscriptions, p_partition_ids, p_positions);
+    end if;
+    if p_taken_subscriptions <> '{}' then
+        perform nuncius.recover_many(p_taken_subscriptions, p_taken_ids, p_taken_offsets);
+    end if;
+    if p_failed_subscriptions <> '{}' then
+        return nuncius.fail_many(
+            p_failed_subscriptions, p_failed_ids, p_failed_offsets, p_reasons, p_delay, p_most);
+    end if;
+    return '{}';
+end $$;
