@@ -98,4 +98,4 @@ async def open_door(broker: Broker) -> AsyncIterator[tuple[TelestoDoor, int]]:
 
 def connections(door: TelestoDoor) -> int:
     """How many connections a door has."""
-    return len(door._wires)  # noqa: SLF001
+    return door.connections
