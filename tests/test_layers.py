@@ -18,10 +18,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline": {"client", "store"},
     "console": {"broker", "cluster"},
     # Limits are measured in the engine and in the broker, and a protocol's load speaks its protocol.
-    "bench": {"client", "broker", "store", "doors"},
+    "bench": {"client", "broker", "store", "doors", "pipeline"},
 }
 UNRESTRICTED = {"cli"}
-CODEC = re.compile(r"nuncius\.doors\.telesto\.(\w*codec|\w*packets|\w*table|native)")
+CODEC = re.compile(r"nuncius\.doors\.(?:telesto|zeromq)\.(\w*codec|\w*packets|\w*table|native)")
 IO = {"asyncio", "socket", "ssl", "selectors", "uvloop", "threading"}
 
 

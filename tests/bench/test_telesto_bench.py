@@ -59,9 +59,13 @@ def test_the_figures_and_the_traces(tmp_path: Path) -> None:
 
 
 def test_a_sweep_names_each_run(tmp_path: Path) -> None:
-    """A series has the figures of each of its runs, told apart by what was varied."""
-    figures = bench(tmp_path, "--clients=9", "--seconds=0.5", "--sweep=workers")
-    assert {f"messages_per_s_workers_{number}" for number in (1, 2, 4)} <= figures.keys()
+    """A series has the figures of each of its runs, and their traces, told apart by what was varied."""
+    traces = tmp_path / "traces"
+    figures = bench(tmp_path, "--clients=9", "--seconds=0.5", "--sweep=workers", f"--trace={traces}")
+    for workers in (1, 2, 4):
+        assert f"messages_per_s_workers_{workers}" in figures
+        assert len(list((traces / f"workers_{workers}").glob("client-*.parquet"))) == 1
+        assert len(list((traces / f"workers_{workers}").glob("node-*.parquet"))) == workers
 
 
 def test_figures_by_hand() -> None:

@@ -44,6 +44,7 @@ BY_NAME: dict[str, NameCall] = {
     "topics.purge": lambda b, n: b.topics.purge(n),
     "topics.existing": lambda b, n: b.topics.existing(n),
     "topics.find": lambda b, n: b.topics.find([n]),
+    "topics.grow": lambda b, n: b.topics.grow(n, 2),
     "topics.set_retention": lambda b, n: b.topics.set_retention(n, Retention()),
     "clients.register": lambda b, n: b.clients.register(n),
     "clients.find": lambda b, n: b.clients.find(n),
@@ -87,6 +88,7 @@ BY_NUMBER: dict[str, NumberCall] = {
     "delete client": lambda b, n: b.clients.delete(n),
     "client mode": lambda b, n: b.clients.register("c", n),
     "partitions": lambda b, n: b.topics.create("more", n),
+    "more partitions": lambda b, n: b.topics.grow("news", n),
     "publish to": lambda b, n: b.topics.publish("news", [b"x"], partition=n),
     "retention bytes": lambda b, n: b.topics.set_retention("news", Retention("size", None, -abs(n))),
 }

@@ -127,6 +127,25 @@ async def test_stale_layout(broker: Broker, connection: Connection) -> None:
         assert key.encode() in await everything(broker, "news", partition_of(key, 4))
 
 
+async def test_growing(broker: Broker, connection: Connection) -> None:
+    """A topic gets more partitions, never fewer; what is published next goes where it belongs now."""
+    await broker.topics.publish("news", [b"before"])
+    await broker.topics.grow("news", 4)
+    await broker.topics.grow("news", 4)
+    (info,) = await broker.topics.find(["news"])
+    assert [(p.first_offset, p.next_offset) for p in info.partitions] == [(0, 1), (0, 0), (0, 0), (0, 0)]
+    await asyncio.gather(*(broker.topics.publish("news", [key.encode()], keys=[key]) for key in KEYS))
+    for key in KEYS:
+        assert key.encode() in await everything(broker, "news", partition_of(key, 4))
+    with pytest.raises(CallFailed, match="topic 'news' has 4 partitions, and cannot have fewer"):
+        await broker.topics.grow("news", 3)
+    with pytest.raises(InvalidInput, match="1 to 1000 partitions"):
+        await broker.topics.grow("news", 1001)
+    with pytest.raises(NoSuchTopic):
+        await broker.topics.grow("other", 2)
+    assert await connection.fetchval("select count(*) from nuncius.partitions") == 4
+
+
 async def test_a_topic_deleted_behind_the_nodes_back(broker: Broker, connection: Connection) -> None:
     """Publishing to a topic that was deleted meanwhile makes it anew."""
     await broker.topics.publish("news", [b"before"])

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 NUNCIUS = [sys.executable, "-m", "nuncius"]
+CLOSED = [f"--{door}-port=off" for door in ("stomp", "zeromq", "http", "tribbler")]
+"""For tests that need one door only: the others have ports that may be in use."""
 
 
 def nuncius(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -23,7 +25,7 @@ class Node:
 
     def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [*NUNCIUS, "up", "--on-leash", "--telesto-port=0", *arguments],
+            [*NUNCIUS, "up", "--on-leash", "--telesto-port=0", *CLOSED, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -24,6 +24,9 @@ COMMANDS = [
     "tail",
     "request",
     "reply",
+    "pubsub",
+    "pipeline",
+    "stomp-client",
     "bench",
     "queue",
     "topic",
@@ -57,7 +60,7 @@ def test_completion() -> None:
     """A shell gets the commands that begin with what was typed."""
     asked = {"_NUNCIUS_COMPLETE": "complete_bash", "COMP_WORDS": "nuncius pu", "COMP_CWORD": "1"}
     done = nuncius(env=os.environ | asked)
-    assert done.stdout.split() == ["put", "publish"]
+    assert done.stdout.split() == ["put", "publish", "pubsub"]
 
 
 def test_no_node() -> None:

@@ -7,6 +7,7 @@ import subprocess
 
 from cli.commands import NUNCIUS, nuncius
 from cli.conftest import Commands
+from fix_store import execute
 from nuncius.client import Client
 from nuncius.testing import Broker
 
@@ -126,3 +127,22 @@ def test_status(run: Commands, client: Client) -> None:
     assert (topic["name"], topic["entries"]) == ("heard", 1)
     (subscription,) = document["subscriptions"]
     assert (subscription["subscriber"], subscription["lag"]) == ("ear", 1)
+
+
+def test_what_could_not_be_delivered(run: Commands, client: Client, broker: Broker) -> None:
+    """Status counts what consumers could not take, by destination, with the latest reason."""
+    assert json.loads("\n".join(run.well("status", "-o", "json")))["failures"] == []
+    client.create_queue("failing")
+    client.put_batch("failing", ["a", "b"])
+    execute(
+        broker.dsn,
+        "select nuncius.release_many(array_agg(message_id), array['one', 'two\033[1m'], 3600, 10)"
+        " from nuncius.queues q, nuncius.lease_many("
+        "  1000, 1, array[q.queue_id], '{0}', '{0}', '{0}', '{1}', '{2}') where q.queue_name = 'failing'",
+    )
+    (line,) = [line for line in run.well("status") if line.startswith("/queue/failing")]
+    assert line.split()[:2] == ["/queue/failing", "2"]
+    assert line.split()[-1] in ("one", r"two\x1b[1m")
+    (failing,) = json.loads("\n".join(run.well("status", "-o", "json")))["failures"]
+    assert (failing["destination"], failing["failures"]) == ("/queue/failing", 2)
+    assert failing["reason"] in ("one", "two\033[1m")

@@ -8,7 +8,7 @@ import sys
 import psutil
 import pytest
 
-from cli.commands import NUNCIUS, Node, node, nuncius
+from cli.commands import CLOSED, NUNCIUS, Node, node, nuncius
 from nuncius.client import Client
 
 
@@ -88,7 +88,7 @@ def test_a_port_in_use(dsn: str, shared: bool) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        done = nuncius("up", "--store", dsn, "--workers=2", f"--telesto-port={port}")
+        done = nuncius("up", "--store", dsn, "--workers=2", f"--telesto-port={port}", *CLOSED)
     assert done.returncode == 1
     assert f"port {port} on 127.0.0.1 is in use" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -97,7 +97,7 @@ def test_a_port_in_use(dsn: str, shared: bool) -> None:
 def test_a_store_that_is_not_there() -> None:
     """What keeps the first worker from starting is said once, and nothing is started again."""
     store = "postgresql://nobody@127.0.0.1:1/none"
-    done = nuncius("up", "--store", store, "--workers=3", "--telesto-port=0")
+    done = nuncius("up", "--store", store, "--workers=3", "--telesto-port=0", *CLOSED)
     assert done.returncode == 1
     assert done.stderr.startswith("nuncius: cannot connect to the store")
     assert done.stderr.count("\n") == 1
@@ -106,7 +106,16 @@ def test_a_store_that_is_not_there() -> None:
 def test_ctrl_c_while_workers_start(dsn: str) -> None:
     """A signal before the workers are ready ends them all, cleanly."""
     up = subprocess.Popen(
-        [*NUNCIUS, "up", "--store", dsn, "--workers=2", "--telesto-port=0", "--log-level=info"],
+        [
+            *NUNCIUS,
+            "up",
+            "--store",
+            dsn,
+            "--workers=2",
+            "--telesto-port=0",
+            *CLOSED,
+            "--log-level=info",
+        ],
         stderr=subprocess.PIPE,
         text=True,
     )

@@ -24,6 +24,17 @@ def test_create_and_show(run: Commands, client: Client) -> None:
     assert run("topic", "create", "wide").code == 1
 
 
+def test_grow(run: Commands, client: Client) -> None:
+    """A topic gets more partitions, and never fewer."""
+    client.create_topic("growing", partitions=2)
+    assert run.well("topic", "grow", "growing", "5") == ["topic growing has 5 partitions"]
+    assert len(client.topics("growing")[0].partitions) == 5
+    fewer = run("topic", "grow", "growing", "4")
+    assert fewer.code == 1
+    assert "cannot have fewer" in fewer.err
+    assert run("topic", "grow", "growing", "0").code == 2
+
+
 def test_list(run: Commands, client: Client) -> None:
     """All topics are listed with their entries, subscriptions and retention."""
     client.publish_batch("listed", ["a", "b"])
@@ -103,4 +114,5 @@ def test_missing_topic(run: Commands) -> None:
         done = run("topic", *arguments, "none")
         assert (done.code, done.err) == (1, advice)
     assert run("topic", "set-retention", "none", "forever").err == advice
+    assert run("topic", "grow", "none", "2").err == advice
     assert run("tail", "none").err == advice

@@ -14,7 +14,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from cli.commands import NUNCIUS, Node, node, nuncius
+from cli.commands import CLOSED, NUNCIUS, Node, node, nuncius
 from nuncius.client import AsyncClient, Client, NunciusError
 from nuncius.store import embedded
 
@@ -75,7 +75,7 @@ def test_the_ready_file_is_what_the_holder_of_a_leash_reads(dsn: str, tmp_path: 
 
 def test_a_closed_door(dsn: str) -> None:
     """A door with the port `off` is not opened; flags of doors to come are accepted."""
-    with node("--store", dsn, "--telesto-port=off", "--stomp-port=0", "--http-port=8080") as started:
+    with node("--store", dsn, "--telesto-port=off", "--http-port=8080") as started:
         assert set(started.ready["ports"].values()) == {None}
         assert started.stop(signal.SIGINT) == (0, "")
 
@@ -92,7 +92,7 @@ def test_a_leash(dsn: str) -> None:
 def test_banner(dsn: str) -> None:
     """On a terminal the node says where it is and how to stop it."""
     ours, theirs = pty.openpty()
-    up = subprocess.Popen([*NUNCIUS, "up", "--store", dsn, "--telesto-port=0"], stdout=theirs)
+    up = subprocess.Popen([*NUNCIUS, "up", "--store", dsn, "--telesto-port=0", *CLOSED], stdout=theirs)
     os.close(theirs)
     with os.fdopen(ours, encoding="utf-8") as terminal:
         lines = []
@@ -221,7 +221,7 @@ def test_a_port_in_use(dsn: str, tmp_path: Path) -> None:
     file.write_text("stale")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = nuncius("up", "--store", dsn, "--telesto-port", str(port), "--ready-file", str(file))
+        done = nuncius("up", "--store", dsn, "--telesto-port", str(port), *CLOSED, "--ready-file", str(file))
     assert done.returncode == 1
     assert done.stderr == (
         f"nuncius: port {port} on 127.0.0.1 is in use: end the program that uses it, or choose "
@@ -250,7 +250,7 @@ def test_a_directory_that_is_not_ours(tmp_path: Path) -> None:
 )
 def test_a_store_that_is_not_there(store: str, words: str) -> None:
     """A database that cannot be reached is one line."""
-    done = nuncius("up", "--store", store, "--telesto-port=0")
+    done = nuncius("up", "--store", store, "--telesto-port=0", *CLOSED)
     assert done.returncode == 1
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
@@ -261,7 +261,7 @@ async def test_a_newer_database(dsn: str) -> None:
     connection = await asyncpg.connect(dsn)
     await connection.execute("insert into nuncius.migrations (version, name) values (99, 'x')")
     await connection.close()
-    done = await asyncio.to_thread(nuncius, "up", "--store", dsn, "--telesto-port=0")
+    done = await asyncio.to_thread(nuncius, "up", "--store", dsn, "--telesto-port=0", *CLOSED)
     assert done.returncode == 1
     assert "the database is at version 99, this program knows" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -307,7 +307,15 @@ def test_json_logs(dsn: str) -> None:
 def test_interrupted_while_starting(data_dir: Path) -> None:
     """SIGTERM while the embedded server starts ends the command, and no server stays behind."""
     up = subprocess.Popen(
-        [*NUNCIUS, "up", "--data-dir", str(data_dir), "--telesto-port=0", "--log-level=debug"],
+        [
+            *NUNCIUS,
+            "up",
+            "--data-dir",
+            str(data_dir),
+            "--telesto-port=0",
+            *CLOSED,
+            "--log-level=debug",
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

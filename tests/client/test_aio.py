@@ -120,9 +120,11 @@ async def test_looking_after_topics(client: AsyncClient) -> None:
     with pytest.raises(AlreadyExists):
         await client.create_topic("news")
     await client.publish("news", b"x", partition=2)
+    await client.grow_topic("news", 3)
     await client.set_retention("news", "time", seconds=60)
     (state,) = await client.topics("news")
     assert (state.retention, state.retention_seconds, state.entries) == ("time", 60, 1)
+    assert len(state.partitions) == 3
     assert await client.purge_topic("news") == 1
     await client.delete_topic("news")
     assert await client.topics() == []

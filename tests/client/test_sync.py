@@ -88,6 +88,8 @@ def test_topics(client: Client) -> None:
         client.fetch("news")
     client.create_topic("wide", partitions=3)
     assert len(client.topics("wide")[0].partitions) == 3
+    client.grow_topic("wide", 4)
+    assert len(client.topics("wide")[0].partitions) == 4
 
 
 def test_queues(client: Client) -> None:

@@ -10,6 +10,7 @@ import asyncpg
 from hypothesis import HealthCheck, Phase, settings
 
 from nuncius.broker import Broker
+from nuncius.broker.limits import Limits
 from nuncius.store.driver import Connection
 
 T = TypeVar("T")
@@ -46,10 +47,10 @@ class World:
 
 
 @contextmanager
-def world(dsn: str, nodes: int) -> Iterator[World]:
+def world(dsn: str, nodes: int, limits: Limits | None = None) -> Iterator[World]:
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
-        brokers = [Broker(dsn) for _ in range(nodes)]
+        brokers = [Broker(dsn, limits=limits) for _ in range(nodes)]
         for broker in brokers:
             loop.run_until_complete(broker.start())
         sql: Connection = loop.run_until_complete(asyncpg.connect(dsn))

@@ -10,6 +10,7 @@ from nuncius.broker.leases import Leases
 from nuncius.broker.limits import Limits
 from nuncius.broker.listener import Listener
 from nuncius.broker.publishers import Publishers
+from nuncius.broker.pubsub import PubSub
 from nuncius.broker.queues import Queues
 from nuncius.broker.signals import Signals
 from nuncius.broker.subscriptions import Subscriptions
@@ -46,6 +47,7 @@ class Broker:
     leases: Leases
     feeds: Feeds
     publishers: Publishers
+    pubsub: PubSub
     subscriptions: Subscriptions
 
     def __init__(self, dsn: str, *, limits: Limits | None = None, patience: float = 30.0) -> None:
@@ -72,12 +74,14 @@ class Broker:
         self.leases = self.queues.leases
         self.feeds = Feeds(store, self.subscriptions, self._tails, signals, self._listener, self.limits)
         self._transactions = Transactions(store, self.topics, self.queues, self.feeds)
+        self.pubsub = PubSub(store, self.subscriptions, signals, self._listener, self.limits)
         self.duties = Duties(store, self.leases)
         await self._listener.start()
         self.duties.start()
 
     async def close(self) -> None:
         """Answers what was accepted, then lets go of the store."""
+        await self.feeds.close()
         await self._transactions.drain()
         await self._store.drain()
         await self.duties.close()
@@ -101,7 +105,8 @@ class Broker:
         return [Failure(*row) for row in rows]
 
     async def status(self) -> dict[str, object]:
-        """A few facts about node and store."""
+        """A few facts about node and store, and how much could not be delivered where."""
+        failures = await self._store.query("select * from nuncius.count_failures()")
         row = (
             await self._store.query(
                 "select current_setting('server_version') as postgresql,"
@@ -113,7 +118,12 @@ class Broker:
                 " (select count(*) from nuncius.clients) as clients"
             )
         )[0]
-        return {"nodes": self._listener.nodes, "accepted_bytes": self.pressure.level, **row}
+        return {
+            "nodes": self._listener.nodes,
+            "accepted_bytes": self.pressure.level,
+            **row,
+            "failures": [dict(each) for each in failures],
+        }
 
     def _catalogue_changed(self) -> None:
         self.topics.names.forget_all()

@@ -69,6 +69,8 @@ class Duties:
                 items = await work()
             except (StoreError, asyncpg.PostgresError) as error:
                 log.warning("duty failed", extra={"duty": duty, "error": str(error)})
+            except Exception:
+                log.exception("a duty failed by a fault of ours", extra={"duty": duty})
             else:
                 if items:
                     log.info("duty done", extra={"duty": duty, "items": items})

@@ -1,28 +1,40 @@
 """Leases: messages that consumers have to acknowledge."""
 
+import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from nuncius.broker import future
+from nuncius.broker.errors import InvalidInput
 from nuncius.broker.limits import Limits
 from nuncius.broker.listener import Listener
 from nuncius.store.driver import Connection
-from nuncius.store.leasing import RETURN, LeaseCall, Leasing
+from nuncius.store.leasing import RECLAIM, RELEASE, RETURN, SETTLE, LeaseCall, Releasing, settle
 from nuncius.store.store import Store
+from nuncius.store.taking import Taker
+
+LOST_SECONDS = 10.0  # how long the server may take to commit a call after its connection broke
+MAX_REASON = 1000  # characters
 
 
 class Leases:
     def __init__(
-        self, store: Store, listener: Listener, limits: Limits, look_again: Callable[[int], None]
+        self,
+        store: Store,
+        listener: Listener,
+        limits: Limits,
+        leaser: Taker,
+        look_again: Callable[[int], None],
     ) -> None:
-        leasing = Leasing(lambda: listener.holder, limits.retry_delay, limits.max_attempts)
         self._store = store
         self._listener = listener
-        self._limits = limits
+        self._retry = (limits.retry_delay, limits.max_attempts)
+        self._leaser = leaser
         self._look_again = look_again
-        self._leasing = leasing
-        self._settling = store.combiner("settle", leasing.settle)
-        self._releasing = store.combiner("release", leasing.release)
+        self._settling = store.combiner("settle", settle)
+        self._releasing = store.combiner("release", Releasing(*self._retry).release)
+        self._given_up: list[Sequence[int]] = []  # the store could not be told so far
+        self._lost: dict[int, float] = {}  # batch: until when to look for it
 
     def settle_soon(
         self, lease_ids: Sequence[int], done: Callable[[Any], None], *, caller: Hashable = None
@@ -46,10 +58,20 @@ class Leases:
             if isinstance(result, Exception):
                 done(result)
                 return
-            done(None)
             self.came_back(result)
+            done(None)
 
-        self._releasing.submit(LeaseCall(released, caller, lease_ids, reason))
+        self._releasing.submit(LeaseCall(released, caller, lease_ids, clean(reason)))
+
+    def give_up(self, lease_ids: Sequence[int]) -> None:
+        """The consumer has gone before it got these. The store is told until it has heard it: they are held
+        as long as this node lives."""
+
+        def given_up(result: Any) -> None:
+            if isinstance(result, Exception):
+                self._given_up.append(lease_ids)
+
+        self.release_soon(lease_ids, given_up, reason=None)
 
     async def settle(self, lease_ids: Sequence[int]) -> None:
         settled, done = future.new()
@@ -64,22 +86,48 @@ class Leases:
     async def carry_out(
         self, connection: Connection, settled: Sequence[int], released: Sequence[tuple[int, str]]
     ) -> Sequence[int]:
-        """The same as part of somebody's transaction; answers with the queues that have something again."""
+        """The same as part of somebody's transaction; answers with the queues that have something again. What
+        is settled must still be held: else the message comes again, and the transaction must not count."""
         if settled:
-            await self._leasing.settle(connection, [LeaseCall(_ignore, None, settled)], True)
+            found = await connection.fetchval(SETTLE, settled)
+            if len(found) < len(set(settled)):
+                raise InvalidInput(
+                    "a message of this transaction does not wait for an acknowledgement any more"
+                )
         if not released:
             return []
-        calls = [LeaseCall(_ignore, None, [each], reason) for each, reason in released]
-        queues: Sequence[int] = (await self._leasing.release(connection, calls, True))[0]
+        ids, reasons = zip(*((each, clean(reason)) for each, reason in released), strict=True)
+        queues: Sequence[int] = await connection.fetchval(RELEASE, ids, reasons, *self._retry)
         return queues
 
     async def return_due(self) -> int:
-        """What waited long enough goes back into its queue, and what dead nodes held, too. Answers in how
-        many queues there is something again."""
-        rows = await self._store.query(RETURN, self._limits.retry_delay, self._limits.max_attempts)
-        queues = rows[0][0] or []
-        self.came_back(queues)
-        return len(queues)
+        """What waited long enough goes back into its queue, and what dead nodes held, too. Answers how much
+        that was."""
+        for lease_ids in self._take_given_up():
+            self.give_up(lease_ids)
+        await self._reclaim()
+        total = 0
+        while True:
+            row = (await self._store.query(RETURN, *self._retry, self._listener.may_judge))[0]
+            if not row["moved"]:
+                return total
+            total += row["moved"]
+            for queue_id in set(row["queues"]):  # other nodes are told by the store
+                self._look_again(queue_id)
+
+    def _take_given_up(self) -> list[Sequence[int]]:
+        given_up, self._given_up = self._given_up, []
+        return given_up
+
+    async def _reclaim(self) -> None:
+        """What was leased by calls whose answer was lost goes back."""
+        now = asyncio.get_running_loop().time()
+        while self._leaser.lost:
+            self._lost[self._leaser.lost.popleft()] = now + LOST_SECONDS
+        if self._lost:
+            rows = await self._store.query(RECLAIM, self._listener.holder, list(self._lost), self._retry[1])
+            self.came_back(rows[0][0])
+            self._lost = {batch: until for batch, until in self._lost.items() if until > now}
 
     def came_back(self, queue_ids: Sequence[int]) -> None:
         """These queues have something again."""
@@ -88,5 +136,9 @@ class Leases:
             self._listener.announce_queue(queue_id)
 
 
-def _ignore(result: Any) -> None:
-    """For calls whose answer is taken from the batch."""
+def clean(reason: str | None) -> str | None:
+    """A reason comes from outside, and a failure must be noted whatever it is: PostgreSQL takes no NUL and no
+    half of a surrogate pair."""
+    if reason is None:
+        return None
+    return reason[:MAX_REASON].replace("\0", " ").encode(errors="replace").decode()

@@ -21,12 +21,15 @@ log = logging.getLogger(__name__)
 
 CHANNEL = "nuncius"
 LOOK_SECONDS = 2.0
+# When the server was away, all nodes come back at about the same time. For so long nobody is taken for dead.
+GRACE_SECONDS = 3.0
 
 # Every node holds this lock shared, on its listening connection, as long as it lives.
 PRESENT = "select pg_advisory_lock_shared(78007, 0)"
 # And one of its own, under a number by which what it holds for consumers is known.
-NEW_HOLDER = "select nextval('nuncius.holders')::integer"
-HOLD = "select pg_advisory_lock(78009, $1)"
+NEW_HOLDER = "select nextval(pg_get_serial_sequence('nuncius.holders', 'holder'))::integer"
+HOLD = "select pg_try_advisory_lock(78009, $1)"
+HOLDS = "insert into nuncius.holders values ($1) on conflict do nothing"
 ARRIVED = "select pg_notify('nuncius', 'n')"
 HOW_MANY = (
     "select count(*) from pg_locks where locktype = 'advisory' and classid = 78007 and granted"
@@ -49,8 +52,17 @@ class Listener:
         self._count_again = asyncio.Event()
         self.nodes = 1
         self.holder = 0
+        self._held_on: Connection | None = None  # the connection that has the holder's lock
+        self._held_since = 0.0
         self.on_queue: Callable[[int | None], None] = lambda queue_id: None
         self.on_catalogue: Callable[[], None] = lambda: None
+
+    @property
+    def may_judge(self) -> bool:
+        """Whether this node has been here long enough to say of others that they are not."""
+        if self._held_on is None or self._held_on.is_closed():
+            return False
+        return asyncio.get_running_loop().time() - self._held_since >= GRACE_SECONDS
 
     async def start(self) -> None:
         await self._listen()
@@ -97,13 +109,29 @@ class Listener:
     async def _listen(self) -> None:
         connection = await self._ears.connection()
         if connection is not self._connection:
+            connection.add_termination_listener(lambda _: self._count_again.set())
             await connection.add_listener(CHANNEL, self._heard)
             await connection.fetch(PRESENT)
-            self.holder = self.holder or await connection.fetchval(NEW_HOLDER)
-            await connection.fetch(HOLD, self.holder)
             await connection.fetch(ARRIVED)
             self._connection = connection
+        if connection is not self._held_on:
+            await self._hold(connection)
         self.nodes = await connection.fetchval(HOW_MANY)
+
+    async def _hold(self, connection: Connection) -> None:
+        """Takes the lock on this node's number. If the server has not noticed yet that the last connection is
+        gone, that one still has it, and holds for us meanwhile: we try again with the next look."""
+        while not self.holder:
+            number = await connection.fetchval(NEW_HOLDER)
+            if await connection.fetchval(HOLD, number):
+                self.holder = number
+                break
+        else:
+            if not await connection.fetchval(HOLD, self.holder):
+                return
+        await connection.execute(HOLDS, self.holder)
+        self._held_on = connection
+        self._held_since = asyncio.get_running_loop().time()
 
     async def _keep_listening(self) -> None:
         while True:

@@ -1,7 +1,8 @@
 """What the broker's callers handle: the data of the domain, from wherever it is made."""
 
 from nuncius.broker.clients import FULL, READ_ONLY, Client
-from nuncius.broker.feeds import Batch, Feed
+from nuncius.broker.feed import Batch, Feed
+from nuncius.broker.pubsub import Get
 from nuncius.broker.queues import Queue, QueueInfo
 from nuncius.broker.subscriptions import Reader, Subscription, SubscriptionInfo
 from nuncius.broker.tails import Chunk, Slice
@@ -12,6 +13,7 @@ from nuncius.store.fetching import Entries
 from nuncius.store.pressure import Pressure
 from nuncius.store.publishing import Placed
 from nuncius.store.putting import Letter, Stored
+from nuncius.store.sequences import Found, Turn
 from nuncius.store.taking import BY_PRIORITY, BY_TIME, Leased, Message
 
 __all__ = [
@@ -24,6 +26,8 @@ __all__ = [
     "Client",
     "Entries",
     "Feed",
+    "Found",
+    "Get",
     "Leased",
     "Letter",
     "Message",
@@ -42,5 +46,6 @@ __all__ = [
     "Topic",
     "TopicInfo",
     "Transaction",
+    "Turn",
     "Waiter",
 ]

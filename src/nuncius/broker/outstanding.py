@@ -1,6 +1,7 @@
 """What a subscriber was given and has not acknowledged yet. No I/O: this is bookkeeping."""
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from nuncius.broker.errors import InvalidInput
@@ -16,20 +17,29 @@ class Given:
     attempts: int
 
 
-class Outstanding:
-    """Knows for each partition how far everything is acknowledged: the first entry that is not holds the
-    position back, whatever is acknowledged after it."""
+class _Line:
+    """The entries of a partition, in order, from the first one that holds its position back."""
+
+    __slots__ = ("end", "held", "passed")
 
     def __init__(self) -> None:
-        self._given: dict[Place, Given] = {}  # in the order of handing over
-        self._open: dict[
-            int, dict[int, None]
-        ] = {}  # partition: offsets that hold its position back, ascending
-        self._pushed: dict[int, int] = {}  # partition: the offset after the last one given
+        self.held: deque[int] = deque()
+        self.passed: set[int] = set()  # those in `held` that are acknowledged and wait for others before them
+        self.end = 0  # the offset after the last one given
+
+
+class Outstanding:
+    """An entry is open until the subscriber says something of it (`take`), and holds its partition's position
+    back until that is stored (`settle`): what is on its way to the store may still fail and be open
+    again (`restore`)."""
+
+    def __init__(self) -> None:
+        self._open: dict[Place, Given] = {}  # in the order of handing over
+        self._lines: dict[int, _Line] = {}
         self._number = 0
 
     def __len__(self) -> int:
-        return len(self._given)
+        return len(self._open)
 
     def give(self, partition: int, offset: int, count: int, attempts: int = 0) -> None:
         """Entries from an offset on are handed over. Those that failed before come singly, and hold nothing
@@ -37,36 +47,70 @@ class Outstanding:
         offsets = range(offset, offset + count)
         for each in offsets:
             self._number += 1
-            self._given[partition, each] = Given(self._number, attempts)
+            self._open[partition, each] = Given(self._number, attempts)
         if not attempts:
-            self._open.setdefault(partition, {}).update(dict.fromkeys(offsets))
-            self._pushed[partition] = offset + count
+            line = self._lines.setdefault(partition, _Line())
+            line.held.extend(offsets)
+            line.end = offset + count
 
     def take(self, partition: int, offset: int, *, cumulative: bool) -> dict[Place, Given]:
-        """Removes this entry and, if cumulative, all that were given before it."""
+        """Something is said of this entry and, if cumulative, of all that were given before it."""
         place = (partition, offset)
-        if place not in self._given:
+        if place not in self._open:
             raise InvalidInput("this entry is not waiting for an acknowledgement")
+        if not cumulative:
+            return {place: self._open.pop(place)}
         taken = {}
-        while place not in taken:
-            each = next(iter(self._given)) if cumulative else place
-            taken[each] = self._given.pop(each)
-            if not taken[each].attempts:
-                del self._open[each[0]][each[1]]
+        for each, given in self._open.items():
+            taken[each] = given
+            if each == place:
+                break
+        for each in taken:
+            del self._open[each]
         return taken
 
-    def restore(self, taken: dict[Place, Given]) -> None:
-        """These are not acknowledged after all."""
-        everything = {**self._given, **taken}
-        self._given = dict(sorted(everything.items(), key=lambda item: item[1].number))
-        for partition in {each for each, _ in taken}:
-            offsets = [o for (p, o), given in self._given.items() if p == partition and not given.attempts]
-            self._open[partition] = dict.fromkeys(sorted(offsets))
+    def restore(self, taken: Mapping[Place, Given]) -> None:
+        """The store did not hear of it: these are open again."""
+        everything = {**self._open, **taken}
+        self._open = dict(sorted(everything.items(), key=lambda item: item[1].number))
 
-    def positions(self, partitions: Iterable[int]) -> dict[int, int]:
-        """How far these partitions are acknowledged without a gap."""
+    def reached(self, entries: Iterable[Mapping[Place, Given]]) -> dict[int, int]:
+        """How far partitions are acknowledged without a gap once these are, too."""
+        now: dict[int, set[int]] = {}
+        for some in entries:
+            for partition, offset in some:
+                now.setdefault(partition, set()).add(offset)
         return {
-            each: next(iter(self._open[each]), self._pushed[each])
-            for each in partitions
-            if each in self._open
+            partition: next(
+                (each for each in line.held if each not in offsets and each not in line.passed), line.end
+            )
+            for partition, offsets in now.items()
+            if (line := self._lines.get(partition)) is not None
         }
+
+    def settle(self, entries: Iterable[Mapping[Place, Given]]) -> dict[int, int]:
+        """What was said of these is stored. Answers how far their partitions are acknowledged."""
+        changed = set()
+        for some in entries:
+            for (partition, offset), given in some.items():
+                if not given.attempts:
+                    self._lines[partition].passed.add(offset)
+                    changed.add(partition)
+        return {partition: self._advance(self._lines[partition]) for partition in changed}
+
+    def left_behind(self) -> dict[Place, Given]:
+        """What is open although something after it is acknowledged, and what failed before. Takes it."""
+        last = {partition: max(line.passed, default=-1) for partition, line in self._lines.items()}
+        taken = {
+            place: given for place, given in self._open.items() if given.attempts or place[1] < last[place[0]]
+        }
+        for place in taken:
+            del self._open[place]
+        return taken
+
+    @staticmethod
+    def _advance(line: _Line) -> int:
+        held, passed = line.held, line.passed
+        while held and held[0] in passed:
+            passed.remove(held.popleft())
+        return held[0] if held else line.end

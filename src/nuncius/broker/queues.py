@@ -29,7 +29,7 @@ from nuncius.broker.waiting import Waiter, WaitingRoom
 from nuncius.store.driver import Connection
 from nuncius.store.putting import Letter, MissingQueues, PutCall, Stored, put, put_into_all
 from nuncius.store.store import Store
-from nuncius.store.taking import BY_PRIORITY, BY_TIME, Leased, Message
+from nuncius.store.taking import BY_PRIORITY, BY_TIME, Leased, Message, Taker
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +65,9 @@ class Queues:
         self._limits = limits
         self._loop = asyncio.get_running_loop()  # kept: asking for it costs a system call on Python 3.11
         self._putting = store.combiner("put", put)
-        self._room = WaitingRoom(store, lambda: listener.holder, self._return, self._give_up)
-        self.leases = Leases(store, listener, limits, self._room.look_again)
+        leaser = Taker(lambda: listener.holder)
+        self._room = WaitingRoom(store, leaser, self._return, self._give_up)
+        self.leases = Leases(store, listener, limits, leaser, self._room.look_again)
         self._contexts: deque[int] = deque()
         listener.on_queue = self._room.look_again
         self.names = Names(self.find)
@@ -227,10 +228,7 @@ class Queues:
 
     def _give_up(self, leased: Sequence[Leased]) -> None:
         """The reader for whom these were leased has gone."""
-        messages = [one.message for one in leased]
-        self.leases.release_soon(
-            [one.lease_id for one in leased], partial(self._returned, messages), reason=None
-        )
+        self.leases.give_up([one.lease_id for one in leased])
 
     def leave(self, waiter: Waiter) -> None:
         """The reader has gone; what was taken for it and did not reach it goes back."""

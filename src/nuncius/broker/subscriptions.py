@@ -51,7 +51,7 @@ class Subscriptions:
         holder: int | None = None,
     ) -> Subscription:
         """Subscribes, or finds the subscription there is. `start`: 'latest' or 'earliest'. With a holder the
-        subscription ends with that node."""
+        subscription ends with that node, unless it was durable before."""
         check_name("subscriber", subscriber)
         check_name("topic", topic)
         if start not in ("latest", "earliest"):
@@ -182,10 +182,10 @@ class Reader:
             known = self._tails.known(partition_id, position)
             if known is None:
                 break
+            await asyncio.sleep(0)  # others have their turn, and sockets: everything may be at hand for long
             return self._move(partition, *known, limit)
-        chunks = await asyncio.gather(
-            *(self._tails.fetch(partition_id, position, caller) for partition_id, position in line.values())
-        )
+        fetching = [self._tails.fetch(*place, version, caller) for place in line.values()]
+        chunks = [await fetching[0]] if len(fetching) == 1 else await asyncio.gather(*fetching)
         found = None
         for partition, chunk in zip(line, chunks, strict=True):
             if chunk is None:

@@ -142,7 +142,7 @@ class Topics:
             )
             self._place(call, known)
             calls.append(call)
-        return Publishing(calls, self._place_again, self._arrived)
+        return Publishing(calls, partial(self._place_again, calls), self._arrived)
 
     def _arrived(self, topic_ids: Iterable[int]) -> None:
         for topic_id in topic_ids:
@@ -243,6 +243,15 @@ class Topics:
         except asyncpg.UniqueViolationError:
             raise AlreadyExists(f"there is a topic {name!r} already") from None
 
+    async def grow(self, name: str, partitions: int) -> None:
+        """Adds partitions until there are so many; a topic that has them already stays as it is."""
+        if not 1 <= partitions <= self._limits.max_partitions:
+            raise InvalidInput(f"a topic has 1 to {self._limits.max_partitions} partitions")
+        rows = await self._store.query("select nuncius.grow_topic($1, $2)", name, partitions)
+        if not rows[0][0]:
+            raise NoSuchTopic(f"there is no topic {name!r}")
+        self.names.forget(name)
+
     async def delete(self, name: str) -> None:
         rows = await self._store.execute("select nuncius.delete_topic($1)", name)
         self.names.forget(name)
@@ -255,6 +264,7 @@ class Topics:
         purged: int | None = (await self._store.execute("select nuncius.purge_topic($1)", name))[0][0]
         if purged is None:
             raise NoSuchTopic(f"there is no topic {name!r}")
+        self._listener.on_catalogue()  # at once: nobody here is to see any of it any more
         return purged
 
     async def set_retention(self, name: str, retention: Retention) -> None:
@@ -306,25 +316,25 @@ class Topics:
         return await self.existing(name)
 
 
+class Stale(Exception):
+    """A topic has changed since the entries were placed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Publishing:
     """Entries that belong to a transaction."""
 
     calls: Sequence[PublishCall]
-    place_again: Callable[[Sequence[PublishCall]], Awaitable[None]]
+    place_again: Callable[[], Awaitable[None]]
     arrived: Callable[[Iterable[int]], None]
 
     async def carry_out(self, connection: Connection) -> None:
-        calls = self.calls
-        while calls:
-            results = await publish(connection, calls, True)
-            for result in results:
-                if isinstance(result, Exception):
-                    raise result
-            # The only detour of a call that waits for its locks: the topic has changed.
-            calls = [call for call, result in zip(calls, results, strict=True) if isinstance(result, Detour)]
-            if calls:
-                await self.place_again(calls)
+        """Raises Stale if the entries have to be placed again, for another try."""
+        for result in await publish(connection, self.calls, True) if self.calls else ():
+            if isinstance(result, Exception):
+                raise result
+            if isinstance(result, Detour):  # not "busy": who waits for locks gets them
+                raise Stale
 
     def announce(self) -> None:
         self.arrived({call.topic_id for call in self.calls})

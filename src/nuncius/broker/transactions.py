@@ -1,20 +1,28 @@
 """Transactions: what a client sends and acknowledges, all together or not at all."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from nuncius.broker.errors import InvalidInput
-from nuncius.broker.feeds import Feed, Feeds
+import asyncpg
+
+from nuncius.broker.errors import CallFailed, InvalidInput
+from nuncius.broker.feed import Feed
+from nuncius.broker.feeds import Feeds
 from nuncius.broker.outstanding import Given, Place
 from nuncius.broker.queues import Queues
-from nuncius.broker.topics import Publisher, Topics
-from nuncius.store.acknowledging import Acknowledgement
+from nuncius.broker.topics import Publisher, Publishing, Stale, Topics
+from nuncius.store.acknowledging import Acknowledgement, Noted
 from nuncius.store.driver import Connection
 from nuncius.store.putting import Letter
-from nuncius.store.store import Store
+from nuncius.store.store import POOL_SIZE, Store
+
+log = logging.getLogger(__name__)
 
 MAX_STEPS = 100_000
+MAX_BYTES = 64 << 20
+AT_A_TIME = POOL_SIZE // 2  # a transaction may wait for a lock, and the pool is there for others, too
 
 
 class Transaction:
@@ -22,6 +30,8 @@ class Transaction:
 
     def __init__(self, transactions: "Transactions") -> None:
         self._transactions = transactions
+        self._steps = 0
+        self._bytes = 0
         self.publishes: list[tuple[str, bytes, str | None, str | None, Publisher | None, int]] = []
         self.puts: list[tuple[int, Letter, Publisher | None, int]] = []
         self.settled: list[int] = []
@@ -38,47 +48,51 @@ class Transaction:
         publisher: Publisher | None = None,
         count: int = 0,
     ) -> None:
+        self._add(1, len(body) + len(headers or ""))
         self.publishes.append((topic, body, headers, key, publisher, count))
-        self._check()
 
     def put(
         self, queue_id: int, letter: Letter, *, publisher: Publisher | None = None, count: int = 0
     ) -> None:
+        self._add(1, len(letter.body) + len(letter.headers or ""))
         self.puts.append((queue_id, letter, publisher, count))
-        self._check()
 
     def settle(self, lease_ids: Sequence[int]) -> None:
+        self._add(len(lease_ids))
         self.settled += lease_ids
-        self._check()
 
     def release(self, lease_ids: Sequence[int], reason: str) -> None:
+        self._add(len(lease_ids))
         self.released += [(each, reason) for each in lease_ids]
-        self._check()
 
     def ack(self, feed: Feed, partition: int, offset: int, *, cumulative: bool) -> None:
+        self._add(1)
         self.said.append((feed, partition, offset, cumulative, None))
-        self._check()
 
     def nack(self, feed: Feed, partition: int, offset: int, *, cumulative: bool, reason: str) -> None:
+        self._add(1)
         self.said.append((feed, partition, offset, cumulative, reason))
-        self._check()
 
     def commit_soon(self, done: Callable[[Any], None]) -> None:
         """Everything happens, or nothing does; `done` gets None or an exception."""
         self._transactions.start(self._commit(done))
 
-    def _check(self) -> None:
-        steps = len(self.publishes) + len(self.puts) + len(self.said) + len(self.settled) + len(self.released)
-        if steps > MAX_STEPS:
-            raise InvalidInput(f"a transaction has at most {MAX_STEPS} steps")
+    def _add(self, steps: int, size: int = 0) -> None:
+        self._steps += steps
+        self._bytes += size
+        if self._steps > MAX_STEPS or self._bytes > MAX_BYTES:
+            raise InvalidInput(f"a transaction has at most {MAX_STEPS} steps and {MAX_BYTES} bytes")
 
     async def _commit(self, done: Callable[[Any], None]) -> None:
+        result = None
         try:
             await self._transactions.carry_out(self)
         except Exception as error:
-            done(error)
-        else:
-            done(None)
+            result = error
+        try:
+            done(result)
+        except Exception:
+            log.exception("a caller failed on its answer")
 
 
 class Transactions:
@@ -87,9 +101,10 @@ class Transactions:
         self._topics = topics
         self._queues = queues
         self._feeds = feeds
+        self._slots = asyncio.Semaphore(AT_A_TIME)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, work: Any) -> None:
+    def start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -104,7 +119,7 @@ class Transactions:
             publishing = await self._topics.prepare(transaction.publishes)
             putting = self._queues.prepare(transaction.puts)
 
-            async def work(connection: Connection) -> Any:
+            async def work(connection: Connection) -> tuple[Sequence[int], Noted]:
                 async with connection.transaction():
                     # Locks are taken in the same order by everybody: topics, then queues, then leases.
                     await publishing.carry_out(connection)
@@ -112,30 +127,39 @@ class Transactions:
                     returned = await self._queues.leases.carry_out(
                         connection, transaction.settled, transaction.released
                     )
-                    attempts = await self._feeds.acknowledge_in(connection, acknowledged.said)
-                return returned, attempts
+                    return returned, await self._feeds.note_in(connection, acknowledged.words)
 
-            returned, attempts = await self._store.run(work, repeatable=False)
-        except BaseException:
+            async with self._slots:
+                returned, noted = await self._run(work, publishing)
+        except BaseException as error:
             acknowledged.restore()
+            if isinstance(error, asyncpg.PostgresError):
+                raise CallFailed(str(error)) from error
             raise
-        acknowledged.failed(attempts)
+        acknowledged.stored(noted)
         publishing.announce()
         putting.announce()
         self._queues.leases.came_back(returned)
+
+    async def _run(self, work: Callable[[Connection], Awaitable[Any]], publishing: Publishing) -> Any:
+        while True:
+            try:
+                return await self._store.run(work, repeatable=False)
+            except Stale:  # nothing of it is stored
+                await publishing.place_again()
 
 
 class _Acknowledged:
     """What a transaction says to feeds. They are told at once, and asked to forget it if it fails."""
 
     def __init__(self, said: list[tuple[Feed, int, int, bool, str | None]]) -> None:
-        self._taken: list[tuple[Feed, dict[Place, Given]]] = []
-        self.said: list[tuple[Feed, Acknowledgement]] = []
+        self._taken: list[tuple[Feed, Mapping[Place, Given]]] = []
+        self.words: list[Acknowledgement] = []
         try:
             for feed, partition, offset, cumulative, reason in said:
                 taken, words = feed.acknowledge(partition, offset, cumulative=cumulative, reason=reason)
                 self._taken.append((feed, taken))
-                self.said.append((feed, words))
+                self.words.append(words)
         except InvalidInput:
             self.restore()
             raise
@@ -144,7 +168,8 @@ class _Acknowledged:
         for feed, taken in self._taken:
             feed.restore(taken)
 
-    def failed(self, attempts: list[list[int]]) -> None:
-        for (feed, taken), (_, words), counts in zip(self._taken, self.said, attempts, strict=True):
+    def stored(self, noted: Noted) -> None:
+        noted.settle()
+        for (feed, taken), words, attempts in zip(self._taken, self.words, noted.attempts, strict=True):
             if words.failed:
-                feed.failed(taken, counts)
+                feed.failed(taken, attempts)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
-from nuncius.store.putting import Letter
+from nuncius.broker.errors import NoSuchQueue
+from nuncius.store.putting import Letter, MissingQueues
 from nuncius.store.store import Store
 from nuncius.store.taking import Leased, Message, TakeCall, Taker
 
@@ -73,12 +74,12 @@ class WaitingRoom:
     def __init__(
         self,
         store: Store,
-        holder: Callable[[], int],
+        leaser: Taker,
         put_back: Callable[[Sequence[Message]], None],
         give_up: Callable[[Sequence[Leased]], None],
     ) -> None:
         self._taking = store.combiner("take", Taker().take)
-        self._leasing = store.combiner("lease", Taker(holder).take)
+        self._leasing = store.combiner("lease", leaser.take)
         self._put_back = put_back
         self._give_up = give_up
         self._waiters: dict[int, dict[Waiter, None]] = {}  # by queue, in order of arrival
@@ -130,11 +131,14 @@ class WaitingRoom:
                 waiter.context,
                 waiter.mode,
                 waiter.limit,
+                leased=waiter.leased,
             )
         )
 
     def _looked(self, waiter: Waiter, result: Any) -> None:
         waiter.looking = False
+        if isinstance(result, MissingQueues):
+            result = NoSuchQueue(f"there is no queue {waiter.queue_id}")
         if waiter.finished:
             if result and not isinstance(result, Exception):
                 (self._give_up if waiter.leased else self._put_back)(result)
@@ -144,10 +148,10 @@ class WaitingRoom:
         if result or isinstance(result, Exception):
             passed_by = waiter.missed
             self._finish(waiter)
-            waiter.done(result)
             if passed_by:
                 # It was called for one message and got another; that one is somebody else's now.
                 self.look_again(waiter.queue_id)
+            waiter.done(result)
         elif waiter.missed:
             self._look(waiter)
         else:

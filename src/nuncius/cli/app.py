@@ -14,6 +14,9 @@ COMMANDS = (
     "queues",
     "topics",
     "messages",
+    "pubsub",
+    "pipeline",
+    "stomp_client",
     "bench",
 )
 

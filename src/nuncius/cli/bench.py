@@ -10,6 +10,9 @@ import typer
 class Name(StrEnum):
     CORE = "core"
     TELESTO = "telesto"
+    ZEROMQ = "zeromq"
+    STOMP = "stomp"
+    SPARK = "spark"
 
 
 class Sweep(StrEnum):
@@ -40,10 +43,22 @@ def bench(
         from nuncius.bench import core
 
         result = core.bench(console, seconds or 3.0)
-    else:
+    elif name is Name.TELESTO:
         from nuncius.bench import telesto
 
         result = telesto.bench(console, seconds or 20.0, clients, sweep, trace)
+    elif name is Name.ZEROMQ:
+        from nuncius.bench import zeromq
+
+        result = zeromq.bench(console, seconds or 9.0)
+    elif name is Name.STOMP:
+        from nuncius.bench import stomp
+
+        result = stomp.bench(console, seconds or 3.0)
+    else:
+        from nuncius.bench import spark
+
+        result = spark.bench(console)
     result.show(Console())
     if json is not None:
         result.write(json)

@@ -25,12 +25,13 @@ def explain(error: BaseException) -> str:
 
 def exit_code(error: BaseException) -> int:
     from nuncius.client import errors as client
+    from nuncius.pipeline.errors import InvalidOption
 
     if isinstance(error, client.Timeout):
         return NOTHING
     if isinstance(error, client.CannotConnect):
         return NO_CONNECTION
-    if isinstance(error, client.InvalidInput):
+    if isinstance(error, client.InvalidInput | InvalidOption):
         return USAGE
     return FAILED
 
@@ -52,11 +53,13 @@ def _is_expected(error: BaseException) -> bool:
 
     from nuncius.cli.node import NodeError
     from nuncius.client.errors import NunciusError
+    from nuncius.pipeline.errors import PipelineError
     from nuncius.store.errors import StoreError
 
     expected = (
         NodeError,
         NunciusError,
+        PipelineError,
         StoreError,
         OSError,
         TimeoutError,

@@ -38,6 +38,10 @@ class NodeSettings(msgspec.Struct, frozen=True):
     max_body: int = 8 << 20
     max_batch: int = 10_000
     max_connections: int = 10_000
+    max_attempts: int = 10
+    """Deliveries of a message that nobody acknowledges, before it becomes a dead letter."""
+    retry_delay: float = 2.0
+    """Seconds from a failed delivery to the next."""
     share_ports: bool = False
     """Other processes listen on the same ports; the kernel spreads connections over them."""
 
@@ -78,7 +82,12 @@ async def serve(settings: NodeSettings, announce: Announce, *, on_leash: bool = 
     stop = stop_event(on_leash=on_leash)
     if not settings.share_ports:  # else the supervisor has said it, once for all workers
         warn_of_strangers(settings.host)
-    limits = Limits(max_body=settings.max_body, max_batch=settings.max_batch)
+    limits = Limits(
+        max_body=settings.max_body,
+        max_batch=settings.max_batch,
+        max_attempts=settings.max_attempts,
+        retry_delay=settings.retry_delay,
+    )
     async with Broker(settings.dsn, limits=limits) as broker, _open_doors(broker, settings) as endpoints:
         with announce(endpoints):
             await stop.wait()
@@ -120,12 +129,18 @@ def cannot_listen(door: str, host: str, port: int, error: OSError) -> NodeError:
 @asynccontextmanager
 async def _open_doors(broker: object, settings: NodeSettings) -> AsyncIterator[Endpoints]:
     from nuncius.broker import Broker
+    from nuncius.doors.stomp.door import StompDoor
     from nuncius.doors.telesto.door import TelestoDoor
     from nuncius.doors.telesto.trace import NodeTrace
+    from nuncius.doors.zeromq.door import ZeromqDoor
 
     assert isinstance(broker, Broker)
     trace = None if settings.trace is None else NodeTrace(Path(settings.trace))
-    doors: dict[str, Door] = {"telesto": TelestoDoor(broker, settings.hold, trace, settings.max_connections)}
+    doors: dict[str, Door] = {
+        "telesto": TelestoDoor(broker, settings.hold, trace, settings.max_connections),
+        "stomp": StompDoor(broker, settings.max_connections),
+        "zeromq": ZeromqDoor(broker, settings.max_connections),
+    }
     wanted: dict[str, int | None] = msgspec.structs.asdict(settings.ports)
     endpoints: Endpoints = dict.fromkeys(wanted)
     async with AsyncExitStack() as opened:

@@ -2,6 +2,9 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
 
 import typer
 
@@ -20,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 
 def status(url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Format.TABLE) -> None:
-    """Show node, store, queues, topics and subscriptions."""
+    """Show node, store, queues, topics and subscriptions, and what could not be delivered."""
 
     async def work(client: AsyncClient) -> None:
         begin = time.perf_counter()
@@ -29,6 +32,7 @@ def status(url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Fo
         facts, queues, topics, subscriptions = await asyncio.gather(
             client.status(), client.queues(), client.topics(), client.subscriptions()
         )
+        failures = facts.pop("failures", [])
         if form is Format.JSON:
             output.write_document(
                 {
@@ -38,6 +42,7 @@ def status(url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Fo
                     "queues": queues,
                     "topics": [document(topic) for topic in topics],
                     "subscriptions": subscriptions,
+                    "failures": failures,
                 }
             )
             return
@@ -54,5 +59,25 @@ def status(url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Fo
         write_topics(topics)
         output.write("")
         write_subscriptions(subscriptions)
+        if failures:
+            output.write("")
+            write_failures(failures)
 
     run(work, url, timeout)
+
+
+def write_failures(failures: Sequence[dict[str, Any]]) -> None:
+    """What could not be delivered so far, by destination, and why not the last time."""
+    output.write_table(
+        ("destination", "not delivered", "last", "reason"),
+        [
+            (
+                each["destination"],
+                each["failures"],
+                output.since(datetime.fromisoformat(each["last_failure"])),
+                each["reason"] or "-",
+            )
+            for each in failures
+        ],
+        empty="",
+    )

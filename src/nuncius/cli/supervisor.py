@@ -30,7 +30,7 @@ from nuncius.cli.worker import Orders, Report
 
 log = logging.getLogger(__name__)
 
-DOORS = ("telesto",)  # the doors there are
+DOORS = ("telesto", "stomp", "zeromq")  # the doors there are
 FIRST_PAUSE = 0.1
 LAST_PAUSE = 10.0
 STEADY_SECONDS = 30.0  # who lived that long starts again without a pause worth mentioning
@@ -47,7 +47,7 @@ def run(
 ) -> None:
     """Runs that many workers until told to stop."""
     with _reserved(settings) as ports:
-        shared = NodeSettings(settings.dsn, settings.host, ports, share_ports=True)
+        shared = msgspec.structs.replace(settings, ports=ports, share_ports=True)
         supervisor = Supervisor(Orders(shared, log_level, log_format), workers)
         asyncio.run(supervisor.serve(announce, on_leash=on_leash))
 

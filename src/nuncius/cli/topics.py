@@ -38,6 +38,7 @@ def register(app: typer.Typer) -> None:
     group.command("list")(list_topics)
     group.command("show")(show)
     group.command("create")(create)
+    group.command("grow")(grow)
     group.command("delete")(delete)
     group.command("purge")(purge)
     group.command("set-retention")(set_retention)
@@ -151,6 +152,23 @@ def create(
 
     async def work(client: AsyncClient) -> None:
         await client.create_topic(name, partitions=partitions)
+        plural = "" if partitions == 1 else "s"
+        output.write(f"topic {output.printable(name)} has {partitions} partition{plural}")
+
+    run(work, url, timeout)
+
+
+def grow(
+    name: Name,
+    partitions: Annotated[int, typer.Argument(min=1, help="How many it has afterwards.")],
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = TIMEOUT,
+) -> None:
+    """Add partitions to a topic. There is no way back, and keys may go to other partitions than before."""
+
+    async def work(client: AsyncClient) -> None:
+        with if_missing(advice(name)):
+            await client.grow_topic(name, partitions)
         plural = "" if partitions == 1 else "s"
         output.write(f"topic {output.printable(name)} has {partitions} partition{plural}")
 

@@ -58,8 +58,12 @@ def up(
             metavar="PORT", help="For the native protocol and Telesto. 0: any free one; off: closed."
         ),
     ] = "9001",
-    stomp_port: Annotated[str, typer.Option(metavar="PORT", help=_LATER)] = "55664",
-    zeromq_port: Annotated[str, typer.Option(metavar="PORT", help=_LATER)] = "5555",
+    stomp_port: Annotated[
+        str, typer.Option(metavar="PORT", help="For STOMP. 0: any free one; off: closed.")
+    ] = "55664",
+    zeromq_port: Annotated[
+        str, typer.Option(metavar="PORT", help="For ZeroMQ. 0: any free one; off: closed.")
+    ] = "5555",
     http_port: Annotated[str, typer.Option(metavar="PORT", help=_LATER)] = "5000",
     tribbler_port: Annotated[str, typer.Option(metavar="PORT", help=_LATER)] = "9009",
     workers: Annotated[int, typer.Option(min=1, max=256, help="Processes behind the same ports.")] = 1,
@@ -83,6 +87,12 @@ def up(
     << 20,
     max_batch: Annotated[int, typer.Option(min=1, help="Messages of a request, at most.")] = 10_000,
     max_connections: Annotated[int, typer.Option(min=1, help="Connections of a door, at most.")] = 10_000,
+    max_attempts: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Failed deliveries that make a message a dead letter.")
+    ] = 10,
+    retry_delay: Annotated[
+        float, typer.Option(min=0, max=86_400, help="Seconds from a failed delivery to the next.")
+    ] = 2.0,
     log_level: Annotated[LogLevel, typer.Option(help="How much to log.")] = LogLevel.WARNING,
     log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.TEXT,
     on_leash: Annotated[
@@ -124,6 +134,8 @@ def up(
             max_body,
             max_batch,
             max_connections,
+            max_attempts,
+            retry_delay,
         )
         announce = ready.announcement(store, file=ready_file, data_dir=data_dir, on_leash=on_leash)
         if workers == 1:

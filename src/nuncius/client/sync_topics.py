@@ -123,6 +123,10 @@ class SyncTopicCalls:
     def create_topic(self, topic: str, *, partitions: int = 1) -> None:
         self._background.call(self._async.create_topic, topic, partitions=partitions)
 
+    def grow_topic(self, topic: str, partitions: int) -> None:
+        """Adds partitions until there are so many; there are never fewer afterwards."""
+        self._background.call(self._async.grow_topic, topic, partitions)
+
     def delete_topic(self, topic: str) -> None:
         self._background.call(self._async.delete_topic, topic)
 

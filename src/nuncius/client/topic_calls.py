@@ -124,6 +124,10 @@ class TopicCalls(Calls):
     async def create_topic(self, topic: str, *, partitions: int = 1) -> None:
         await self._call(packets.CreateTopic, topic, partitions, repeatable=False)
 
+    async def grow_topic(self, topic: str, partitions: int) -> None:
+        """Adds partitions until there are so many; there are never fewer afterwards."""
+        await self._call(packets.GrowTopic, topic, partitions)
+
     async def delete_topic(self, topic: str) -> None:
         await self._call(packets.DeleteTopic, topic, repeatable=False)
 

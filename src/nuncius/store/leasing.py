@@ -6,9 +6,10 @@ from typing import Any
 from nuncius.store.combiner import Call
 from nuncius.store.driver import Connection
 
-SETTLE = "select nuncius.settle_many($1, $2)"
-RELEASE = "select nuncius.release_many($1, $2, $3, $4, $5)"
-RETURN = "select nuncius.return_leases($1, $2)"
+SETTLE = "select nuncius.settle_many($1)"
+RELEASE = "select nuncius.release_many($1, $2, $3, $4)"
+RECLAIM = "select nuncius.reclaim_leases($1, $2, $3)"
+RETURN = "select moved, queues from nuncius.return_leases($1, $2, $3)"
 
 
 class LeaseCall(Call):
@@ -25,21 +26,22 @@ class LeaseCall(Call):
         self.reason = reason
 
 
-class Leasing:
-    """What the procedures have to know besides: who holds, and how failed attempts are repeated."""
+async def settle(connection: Connection, calls: Sequence[LeaseCall], _: bool) -> list[Any]:
+    """Carries out a batch. Results: None."""
+    await connection.fetchval(SETTLE, [each for call in calls for each in call.ids])
+    return [None] * len(calls)
 
-    def __init__(self, holder: Callable[[], int], retry_delay: float, max_attempts: int) -> None:
-        self._holder = holder
+
+class Releasing:
+    """Knows how failed attempts are repeated."""
+
+    def __init__(self, retry_delay: float, max_attempts: int) -> None:
         self._retry = (retry_delay, max_attempts)
 
-    async def settle(self, connection: Connection, calls: Sequence[LeaseCall], _: bool) -> list[Any]:
-        """Carries out a batch. Results: None."""
-        await connection.fetchval(SETTLE, self._holder(), [each for call in calls for each in call.ids])
-        return [None] * len(calls)
-
     async def release(self, connection: Connection, calls: Sequence[LeaseCall], _: bool) -> list[Any]:
-        """Carries out a batch. Results: the queues that have something again, the same for all."""
+        """Carries out a batch. Results: the queues that have something again; the first call is told of
+        all of them."""
         ids = [each for call in calls for each in call.ids]
         reasons = [call.reason for call in calls for _ in call.ids]
-        queues = await connection.fetchval(RELEASE, self._holder(), ids, reasons, *self._retry)
-        return [queues] * len(calls)
+        queues = await connection.fetchval(RELEASE, ids, reasons, *self._retry)
+        return [queues, *([] for _ in calls[1:])]

@@ -6,14 +6,17 @@ and priority, the last id that it took, and starts looking after it: ids are in 
 can appear before it any more.
 """
 
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from itertools import repeat
+from itertools import count, repeat
 from typing import Any
 
 import msgspec
 
 from nuncius.store.combiner import Call, Detour
 from nuncius.store.driver import Connection
+from nuncius.store.lane import CONNECTION_ERRORS
+from nuncius.store.putting import MissingQueues
 
 # Column by column: an array a column is cheaper than a row a message, on both sides of the socket.
 COLUMNS = (
@@ -24,12 +27,14 @@ COLUMNS = (
 )
 TAKE = COLUMNS + " from nuncius.take_many($1, $2, $3, $4, $5, $6, $7, $8)"
 LEASE = COLUMNS + (
-    ", array_agg(attempts), array_agg(origin) from nuncius.lease_many($9, $1, $2, $3, $4, $5, $6, $7, $8)"
+    ", array_agg(attempts), array_agg(origin)"
+    " from nuncius.lease_many($9, $10, $1, $2, $3, $4, $5, $6, $7, $8)"
 )
 
 PRIORITIES = 10
 BY_PRIORITY, BY_TIME = 1, 2
 REMEMBERED = 50_000  # pairs of queue and receiver
+BUSY, MISSING = 0, -1  # numbers of requests that are none
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -69,8 +74,11 @@ class TakeCall(Call):
         context: int,
         mode: int,
         limit: int,
+        *,
+        leased: bool = False,
     ) -> None:
-        super().__init__(done, caller, queue_id, limit, 200, False)
+        # What is leased by a call whose answer was lost is found and goes back, so the call may be repeated.
+        super().__init__(done, caller, queue_id, limit, 200, leased)
         self.request = (queue_id, receiver, sender, context, mode)
         self.limit = limit
 
@@ -80,12 +88,16 @@ class Taker:
 
     def __init__(self, holder: Callable[[], int] | None = None) -> None:
         self._holder = holder
+        self._batches = count(1)
         self._after: dict[tuple[int, int], list[int]] = {}
         self._connection: Connection | None = None
+        self.lost: deque[int] = deque(maxlen=1000)
+        """Batches of leases whose answer did not arrive."""
 
     async def take(self, connection: Connection, calls: Sequence[TakeCall], wait: bool) -> list[Any]:
         """Carries out a batch. Results: lists of Message (or Leased), shorter than the limit when there are
-        no more, or a Detour. Calls that ask the same are asked once, and share what comes back in order."""
+        no more, MissingQueues (for leases only), or a Detour. Calls that ask the same are asked once, and
+        share what comes back in order."""
         if connection is not self._connection and not wait:
             # A new connection may lead to a server that was restored from a backup: ids may repeat.
             self._connection = connection
@@ -94,8 +106,8 @@ class Taker:
         for call in calls:
             wanted[call.request] = wanted.get(call.request, 0) + call.limit
         requests = list(wanted)
-        row = await connection.fetchrow(
-            TAKE if self._holder is None else LEASE,
+        row = await self._ask(
+            connection,
             [r[0] for r in requests],
             [r[1] for r in requests],
             [r[2] for r in requests],
@@ -104,29 +116,40 @@ class Taker:
             list(wanted.values()),
             [place for r in requests for place in self._places(r[0], r[1])],
             wait,
-            *(() if self._holder is None else (self._holder(),)),
         )
-        assert row is not None
         numbers, *columns = row[:9]
         found: dict[tuple[int, int, int, int, int], list[Any]] = {}
-        busy = set()
+        elsewhere: dict[int, Any] = {}  # queue: why nothing can be taken from it
         if numbers:
             messages = list(map(Message, *columns, row[9] or repeat(None)))
             taken = messages if self._holder is None else map(Leased, row[1], messages, row[10], row[11])
             for number, message, one in zip(numbers, messages, taken, strict=True):
-                if number == 0:
-                    busy.add(message.queue_id)
+                if number == BUSY:
+                    elsewhere[message.queue_id] = Detour.BUSY
+                    continue
+                if number == MISSING:
+                    elsewhere[message.queue_id] = MissingQueues((message.queue_id,))
                     continue
                 request = requests[number - 1]
                 found.setdefault(request, []).append(one)
                 if request[2] == 0 and request[3] == 0:
                     self._remember(message)
-        return [self._share(call, found.get(call.request), busy) for call in calls]
+        return [
+            elsewhere.get(call.request[0]) or self._share(call, found.get(call.request)) for call in calls
+        ]
+
+    async def _ask(self, connection: Connection, *arguments: Any) -> Any:
+        if self._holder is None:
+            return await connection.fetchrow(TAKE, *arguments)
+        batch = next(self._batches)
+        try:
+            return await connection.fetchrow(LEASE, *arguments, self._holder(), batch)
+        except CONNECTION_ERRORS:
+            self.lost.append(batch)
+            raise
 
     @staticmethod
-    def _share(call: TakeCall, found: list[Any] | None, busy: set[int]) -> Any:
-        if call.request[0] in busy:
-            return Detour.BUSY
+    def _share(call: TakeCall, found: list[Any] | None) -> list[Any]:
         if not found:
             return []
         if len(found) <= call.limit:

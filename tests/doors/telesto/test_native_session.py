@@ -149,6 +149,7 @@ async def test_absurd_numbers(peer: NativePeer, broker: Broker, number: int) -> 
         packets.Fetch(1, "t", 1, 0, number),
         packets.Fetch(1, "t", 1, 0, 1, number),
         packets.CreateTopic(1, "u", number),
+        packets.GrowTopic(1, "t", number),
         packets.SetRetention(1, "t", "time", number),
         packets.SetRetention(1, "t", "size", None, number),
         packets.Confirm(1, "t", "s", number, 0),
@@ -216,6 +217,7 @@ async def test_read_only(stranger: NativePeer, broker: Broker) -> None:
         packets.PurgeTopic(8, "t"),
         packets.DeleteTopic(9, "t"),
         packets.SetRetention(10, "t", "subscribers"),
+        packets.GrowTopic(11, "t", 2),
     ):
         stranger.send(packet)
         await stranger.refused(ErrorCode.NOT_ALLOWED)

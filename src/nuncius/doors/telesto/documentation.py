@@ -39,6 +39,7 @@ ANSWERED_WITH: dict[type[Packet], type[Packet] | None] = {
     packets.DeleteTopic: packets.Done,
     packets.PurgeTopic: packets.Number,
     packets.SetRetention: packets.Done,
+    packets.GrowTopic: packets.Done,
     packets.ListTopics: packets.Topics,
     packets.Subscribe: packets.Subscribed,
     packets.Unsubscribe: packets.Done,

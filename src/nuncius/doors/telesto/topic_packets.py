@@ -96,6 +96,13 @@ class Topics(Packet, tag=0x1E):
     topics: list[TopicState]
 
 
+class GrowTopic(Packet, tag=0x1F):
+    """Adds partitions until there are so many; there are never fewer afterwards."""
+
+    topic: str
+    partitions: int
+
+
 class Subscribe(Packet, tag=0x21):
     """`start`: latest or earliest, for a new subscription."""
 

@@ -68,6 +68,12 @@ async def set_retention(session: "Session", packet: packets.SetRetention) -> Pac
     return packets.Done(packet.request)
 
 
+async def grow_topic(session: "Session", packet: packets.GrowTopic) -> Packet:
+    session.may_write()
+    await session.broker.topics.grow(packet.topic, packet.partitions)
+    return packets.Done(packet.request)
+
+
 async def list_topics(session: "Session", packet: packets.ListTopics) -> Packet:
     found = await session.broker.topics.find(packet.names)
     return packets.Topics(
@@ -135,6 +141,7 @@ TOPIC_REQUESTS: dict[type[Packet], Callable[[Any, Any], Coroutine[Any, Any, Pack
     packets.DeleteTopic: delete_topic,
     packets.PurgeTopic: purge_topic,
     packets.SetRetention: set_retention,
+    packets.GrowTopic: grow_topic,
     packets.ListTopics: list_topics,
     packets.Subscribe: subscribe,
     packets.Unsubscribe: unsubscribe,

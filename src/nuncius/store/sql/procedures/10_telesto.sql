@@ -45,20 +45,25 @@ returns table (queue_id integer, queue_name varchar) language sql as $$
     select * from nuncius.create_queues(array[$1])
 $$;
 
--- Empties queues; answers how many messages there were. Waits for whoever is at work in them.
+-- Empties queues, of what waits for its next attempt, too, but not of what consumers have in hand; answers how
+-- many messages there were. Waits for whoever is at work in them.
 create or replace function nuncius.purge_queues(p_ids integer[])
 returns bigint language plpgsql as $$
 declare
     v_removed bigint;
+    v_waiting bigint;
 begin
     perform nuncius.take_locks(78002, p_ids, p_ids, true);
     perform nuncius.take_locks(78003, p_ids, p_ids, true);
     delete from nuncius.messages where queue_id = any (p_ids);
     get diagnostics v_removed = row_count;
-    return v_removed;
+    delete from nuncius.leases where holder = 0 and queue_id = any (p_ids);
+    get diagnostics v_waiting = row_count;
+    return v_removed + v_waiting;
 end $$;
 
--- Deletes queues with their messages. A put that is under way comes before, one that follows finds nothing.
+-- Deletes queues with their messages, in hand or not. A put that is under way comes before, one that follows
+-- finds nothing.
 create or replace function nuncius.delete_queues(p_ids integer[])
 returns setof integer language plpgsql as $$
 begin

@@ -35,6 +35,33 @@ begin
     return v_id;
 end $$;
 
+-- Adds partitions to a topic until it has so many; it never has fewer afterwards. False: no such topic.
+-- A publisher that chose a partition before this commits may still add to it, and whoever comes later is told
+-- by publish_many that the number has changed: entries of one key are in order within each of its partitions.
+create or replace function nuncius.grow_topic(p_topic text, p_partitions integer)
+returns boolean language plpgsql as $$
+declare
+    v_id integer;
+    v_partitions integer;
+begin
+    select topic_id, partition_count into v_id, v_partitions
+    from nuncius.topics where topic_name = p_topic for no key update;  -- one grows it, nobody deletes it
+    if not found then
+        return false;
+    end if;
+    if p_partitions is null or p_partitions < v_partitions then
+        raise invalid_parameter_value using message =
+            format('topic %L has %s partitions, and cannot have fewer', p_topic, v_partitions);
+    end if;
+    if p_partitions > v_partitions then
+        insert into nuncius.partitions (topic_id, partition)
+        select v_id, n from generate_series(v_partitions + 1, p_partitions) n;
+        update nuncius.topics set partition_count = p_partitions where topic_id = v_id;
+        perform pg_notify('nuncius', 'c');
+    end if;
+    return true;
+end $$;
+
 -- Deletes a topic with its subscriptions; the collector removes its entries. False: there was none.
 create or replace function nuncius.delete_topic(p_name text)
 returns boolean language plpgsql as $$

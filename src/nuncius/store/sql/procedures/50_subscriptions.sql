@@ -2,7 +2,8 @@
 
 -- Subscribes, or finds the subscription there is (which keeps its place). p_start: 'latest' sees only what
 -- comes after, 'earliest' everything that is still there. The topic is made if it does not exist. With a holder
--- the subscription lives as long as that node (or until it ends it); one that is there stays what it is.
+-- the subscription lives as long as that node (or until it ends it). One that is there and would go with a node is
+-- taken over by this one, or becomes durable if no holder is given; one that is durable stays so.
 create or replace function nuncius.subscribe(
     p_topic text, p_subscriber text, p_start text default 'latest', p_holds_retention boolean default false,
     p_holder integer default null,
@@ -21,33 +22,42 @@ begin
         perform from nuncius.topics where topic_id = v_topic for key share;
         exit when found;  -- and nobody deletes it before we are done
     end loop;
-    insert into nuncius.subscriptions (topic_id, subscriber_name, holds_retention, holder)
-    values (v_topic, p_subscriber, p_holds_retention, p_holder)
-    on conflict do nothing
-    returning subscription_id into subscription_id;
-    created := found;
+    loop
+        insert into nuncius.subscriptions (topic_id, subscriber_name, holds_retention, holder)
+        values (v_topic, p_subscriber, p_holds_retention, p_holder)
+        on conflict do nothing
+        returning subscription_id into subscription_id;
+        created := found;
+        exit when created;
+        update nuncius.subscriptions set holder = p_holder
+        where topic_id = v_topic and subscriber_name = p_subscriber and holder <> coalesce(p_holder, 0);
+        select s.subscription_id into subscription_id from nuncius.subscriptions s
+        where s.topic_id = v_topic and s.subscriber_name = p_subscriber;
+        exit when found;  -- else it has just ended
+    end loop;
     if created and p_start = 'latest' then
         insert into nuncius.positions (subscription_id, partition_id, position)
         select subscription_id, partition_id, nuncius.next_offset(partition_id)
         from nuncius.partitions where topic_id = v_topic;
-    elsif not created then
-        select s.subscription_id into subscription_id from nuncius.subscriptions s
-        where s.topic_id = v_topic and s.subscriber_name = p_subscriber;
     end if;
 end $$;
 
--- Ends subscriptions and forgets all about them.
-create or replace function nuncius.end_subscriptions(p_ids integer[])
+-- Ends subscriptions and forgets all about them; if a holder is given, only those that are still its own.
+create or replace function nuncius.end_subscriptions(p_ids integer[], p_holder integer default null)
 returns bigint language plpgsql as $$
 declare
-    v_ended bigint;
+    v_ended integer[];
 begin
-    delete from nuncius.subscriptions where subscription_id = any (p_ids);
-    get diagnostics v_ended = row_count;
-    delete from nuncius.positions where subscription_id = any (p_ids);
-    delete from nuncius.deliveries where subscription_id = any (p_ids);
-    delete from nuncius.failures where subscription_id = any (p_ids);
-    return v_ended;
+    with ended as (
+        delete from nuncius.subscriptions
+        where subscription_id = any (p_ids) and (p_holder is null or holder = p_holder)
+        returning subscription_id
+    )
+    select coalesce(array_agg(subscription_id), '{}') into v_ended from ended;
+    delete from nuncius.positions where subscription_id = any (v_ended);
+    delete from nuncius.deliveries where subscription_id = any (v_ended);
+    delete from nuncius.failures where subscription_id = any (v_ended);
+    return cardinality(v_ended);
 end $$;
 
 -- Ends one subscription. False: there was none.

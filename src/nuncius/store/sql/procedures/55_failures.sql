@@ -39,7 +39,7 @@ begin
         on f.subscription_id = u.subscription and f.partition_id = u.id and f.entry_offset = u.entry;
 
     for v in
-        select u.n, t.topic_name, s.subscriber_name, p.partition, e.entry_offset, e.key, e.body, e.headers, f.*
+        select u.n, t.topic_id, t.topic_name, s.subscriber_name, p.partition, e.key, e.body, e.headers, f.*
         from unnest(p_subscriptions, p_partition_ids, p_offsets, v_attempts) with ordinality
             u(subscription, id, entry, attempts, n)
         join nuncius.failures f
@@ -48,6 +48,7 @@ begin
         join nuncius.topics t on t.topic_id = s.topic_id
         join nuncius.partitions p on p.partition_id = u.id
         left join nuncius.entries e on e.partition_id = u.id and e.entry_offset = u.entry
+            and e.entry_offset >= p.first_offset
         where u.attempts >= p_most
         order by t.topic_name, u.n
     loop
@@ -55,8 +56,8 @@ begin
         if v.body is not null and v.topic_name not like 'dead/%' then
             perform nuncius.publish(left('dead/' || v.topic_name, 255), v.body, v.key,
                 coalesce(v.headers, '{}') || jsonb_build_object('dead-subscriber', v.subscriber_name)
-                || nuncius.obituary('/topic/' || v.topic_name,
-                    't-' || v.partition_id || '-' || v.entry_offset, v.attempts, v.last_failure, v.reason));
+                || nuncius.obituary('/topic/' || v.topic_name, format('t-%s-%s-%s', v.topic_id, v.partition,
+                    v.entry_offset), v.attempts, v.last_failure, v.reason));
         end if;
         delete from nuncius.failures
         where subscription_id = v.subscription_id and partition_id = v.partition_id
@@ -69,14 +70,15 @@ end $$;
 create or replace function nuncius.recover_many(
     p_subscriptions integer[], p_partition_ids integer[], p_offsets bigint[]
 ) returns void language sql as $$
-    delete from nuncius.failures f using unnest(p_subscriptions, p_partition_ids, p_offsets) u(subscription, id, entry)
+    delete from nuncius.failures f
+    using unnest(p_subscriptions, p_partition_ids, p_offsets) u(subscription, id, entry)
     where f.subscription_id = u.subscription and f.partition_id = u.id and f.entry_offset = u.entry
 $$;
 
--- What could not be delivered: to subscribers of topics, and to consumers of queues.
+-- What could not be delivered: to subscribers of topics, and to consumers of queues; the latest first.
 create or replace function nuncius.list_failures(p_limit integer default 1000)
 returns table (
-    destination text, subscriber varchar, partition integer, id bigint, attempts smallint,
+    destination text, subscriber varchar, partition integer, id bigint, attempts integer,
     last_failure timestamptz, due_at timestamptz, reason text
 ) language sql stable as $$
     (select '/topic/' || t.topic_name, s.subscriber_name, p.partition, f.entry_offset, f.attempts, f.last_failure,
@@ -100,6 +102,14 @@ returns table (
             and m.message_id = r.message_id)
     order by r.last_failure desc limit p_limit)
     order by 6 desc limit p_limit
+$$;
+
+-- The same counted: how many there are for each destination, and the latest of them.
+create or replace function nuncius.count_failures()
+returns table (destination text, failures bigint, last_failure timestamptz, reason text)
+language sql stable as $$
+    select destination, count(*), max(last_failure), (array_agg(reason order by last_failure desc))[1]
+    from nuncius.list_failures(null) group by destination order by 3 desc
 $$;
 
 -- What a subscriber has to say, in one transaction: positions that are confirmed, entries that failed, entries

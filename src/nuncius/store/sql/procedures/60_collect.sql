@@ -115,8 +115,8 @@ begin
 end $$;
 
 -- Sweeps up what is superseded: all but the highest count of a publisher, all but the highest position and
--- delivery of a subscription, subscribers who went with their node, what was known of messages that are taken
--- since, publishers of one connection that have been silent for a day.
+-- delivery of a subscription, what was noted for subscriptions that have ended, what was known of messages
+-- that are taken since, publishers of one connection that have been silent for a day.
 create or replace function nuncius.tidy()
 returns bigint language plpgsql as $$
 declare
@@ -141,19 +141,28 @@ begin
     get diagnostics v_rows = row_count;
     v_removed := v_removed + v_rows;
 
-    delete from nuncius.positions c
-    where not exists (select from nuncius.subscriptions s where s.subscription_id = c.subscription_id);
-    get diagnostics v_rows = row_count;
-    v_removed := v_removed + v_rows;
-
     delete from nuncius.deliveries d where exists (
         select from nuncius.deliveries h
         where h.subscription_id = d.subscription_id and h.partition_id = d.partition_id
             and h.delivered_to > d.delivered_to);
     get diagnostics v_rows = row_count;
-    v_removed := v_removed + v_rows + nuncius.end_subscriptions(array(
-        select s.subscription_id from nuncius.subscriptions s where s.holder = any (nuncius.dead_holders(
-            array(select distinct holder from nuncius.subscriptions where holder is not null)))));
+    v_removed := v_removed + v_rows;
+
+    with positions as (
+        delete from nuncius.positions c
+        where not exists (select from nuncius.subscriptions s where s.subscription_id = c.subscription_id)
+        returning 1
+    ), deliveries as (
+        delete from nuncius.deliveries c
+        where not exists (select from nuncius.subscriptions s where s.subscription_id = c.subscription_id)
+        returning 1
+    ), failures as (
+        delete from nuncius.failures c
+        where not exists (select from nuncius.subscriptions s where s.subscription_id = c.subscription_id)
+        returning 1
+    )
+    select v_removed + (select count(*) from positions) + (select count(*) from deliveries)
+        + (select count(*) from failures) into v_removed;
 
     delete from nuncius.returned r where not exists (
         select from nuncius.messages m
@@ -161,6 +170,12 @@ begin
             and m.message_id = r.message_id);
     get diagnostics v_rows = row_count;
     v_removed := v_removed + v_rows;
+
+    -- A node that was taken for dead by mistake, and has really died before it could say so, is remembered again.
+    insert into nuncius.holders
+    select holder from nuncius.leases where holder <> 0
+    union select holder from nuncius.subscriptions where holder is not null
+    on conflict do nothing;
 
     with silent as (
         select p.publisher_id from nuncius.publishers p

@@ -35,7 +35,7 @@ create table nuncius.failures (
     subscription_id integer not null,
     partition_id integer not null,
     entry_offset bigint not null,
-    attempts smallint not null,
+    attempts integer not null,
     last_failure timestamptz not null default clock_timestamp(),
     due_at timestamptz not null,
     reason text,

@@ -1,0 +1,108 @@
+"""What a client of reliable pub/sub has to remember: how far it has read, and what it is about to publish.
+
+The file is one JSON document. It is replaced as a whole: written beside the old one, brought to the disk,
+renamed over it, and the directory brought to the disk; so a crash at any moment leaves the old one or the
+new one. One process at a time may use it. The lock lies beside it, because a lock on the file itself would
+go with the old file; the kernel takes it back from whoever is killed.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from nuncius.client.errors import InvalidInput, NunciusError
+
+_NAME_BYTES = 200  # of a file's name, which may have 255
+
+
+class StateInUse(NunciusError):
+    """Another process uses the state file."""
+
+
+class StateDamaged(NunciusError):
+    """The state file is not what we wrote."""
+
+
+class Publication(msgspec.Struct, omit_defaults=True):
+    """`count` messages are known to be stored. One more may be: the pending one, which has the next count."""
+
+    count: int = 0
+    pending: bytes | None = None
+
+
+class Remembered(msgspec.Struct):
+    client: str
+    subscriptions: dict[str, int] = {}
+    """The id of the last message of each topic."""
+    publications: dict[str, Publication] = {}
+
+
+def default_directory() -> Path:
+    home = os.environ.get("XDG_STATE_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "state") / "nuncius" / "pubsub"
+
+
+class State:
+    """The state of one client, locked until it is closed. Change what is `remembered`, then `save`."""
+
+    def __init__(self, client_id: str, directory: Path) -> None:
+        name = _file_name(client_id)
+        self._directory = directory
+        self._file = directory / f"{name}.json"
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = os.open(directory / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StateInUse(f"another process uses {self._file}") from None
+            self.remembered = self._load(client_id)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def close(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def save(self) -> None:
+        """When this returns, it is on the disk."""
+        draft = self._file.with_suffix(".new")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
+            file.write(msgspec.json.encode(self.remembered) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self._file)
+        directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def _load(self, client_id: str) -> Remembered:
+        try:
+            text = self._file.read_bytes()
+        except FileNotFoundError:
+            return Remembered(client_id)
+        try:
+            remembered = msgspec.json.decode(text, type=Remembered)
+        except msgspec.MsgspecError as error:
+            raise StateDamaged(f"{self._file} is damaged ({error}): restore it or remove it") from None
+        if remembered.client != client_id:
+            raise StateDamaged(f"{self._file} belongs to client {remembered.client!r}")
+        return remembered
+
+
+def _file_name(client_id: str) -> str:
+    try:
+        name = quote(client_id, safe="")
+    except UnicodeEncodeError:
+        raise InvalidInput("the id of a client is valid Unicode") from None
+    if not name or len(name) > _NAME_BYTES:
+        raise InvalidInput("the id of a client is neither empty nor very long")
+    return name.replace(".", "%2E")  # neither hidden nor the directory above

@@ -1,0 +1,117 @@
+"""A WebSocket that looks like a TCP connection, so that a session cannot tell the difference.
+
+Bytes that a session sends in one turn of the loop are one WebSocket message: text where they are UTF-8, as
+browsers prefer, else binary. Reading stops when the session says so, and writing tells the session when the
+client does not keep up, exactly as on TCP.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from nuncius.broker.model import Pressure
+from nuncius.doors.wire import WRITE_BUFFER, Session, Wire
+
+NewSession = Callable[[Wire], Session]
+
+
+class WebSocketTransport(asyncio.Transport):
+    def __init__(self, socket: WebSocket) -> None:
+        super().__init__()
+        self._socket = socket
+        self._waiting: deque[bytes] = deque()
+        self._buffered = 0
+        self._news = asyncio.Event()
+        self._may_read = asyncio.Event()
+        self._may_read.set()
+        self._paused = False
+        self._closing = False
+        self._high = WRITE_BUFFER
+        self.wire: Wire
+
+    # What a Wire uses
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = WRITE_BUFFER if high is None else high
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._waiting.append(bytes(data))
+        self._buffered += len(data)
+        self._news.set()
+        if self._buffered > self._high and not self._paused:
+            self._paused = True
+            self.wire.pause_writing()
+
+    def pause_reading(self) -> None:
+        self._may_read.clear()
+
+    def resume_reading(self) -> None:
+        self._may_read.set()
+
+    def close(self) -> None:
+        self._closing = True
+        self._news.set()
+
+    # What the endpoint uses
+
+    async def receive(self) -> bytes:
+        """The next message; WebSocketDisconnect when there are no more."""
+        await self._may_read.wait()
+        message = await self._socket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message.get("code", 1005))
+        data: bytes | None = message.get("bytes")
+        return message["text"].encode() if data is None else data
+
+    async def send(self) -> None:
+        """Sends what is written until the connection is closed from this side."""
+        while True:
+            while self._waiting:
+                data = self._waiting.popleft()
+                try:
+                    await self._socket.send_text(data.decode())
+                except UnicodeDecodeError:
+                    await self._socket.send_bytes(data)
+                self._buffered -= len(data)
+                if self._paused and self._buffered <= self._high // 4:
+                    self._paused = False
+                    self.wire.resume_writing()
+            if self._closing:
+                await self._socket.close()
+                return
+            self._news.clear()
+            await self._news.wait()
+
+
+async def carry(
+    socket: WebSocket,
+    subprotocols: tuple[str, ...],
+    new_session: NewSession,
+    pressure: Pressure,
+    wires: set[Wire],
+) -> None:
+    """One connection, from its opening to its end."""
+    offered = socket.scope.get("subprotocols", [])
+    await socket.accept(next((each for each in subprotocols if each in offered), None))
+    transport = WebSocketTransport(socket)
+    wire = transport.wire = Wire(new_session, pressure, wires)
+    wire.connection_made(transport)
+    sending = asyncio.ensure_future(transport.send())
+    receiving = asyncio.ensure_future(_receive(transport, wire))
+    try:
+        await asyncio.wait([sending, receiving], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (sending, receiving):
+            task.cancel()
+            # A client that goes in the middle of a message is no fault of ours.
+            with contextlib.suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError, OSError):
+                await task
+        wire.connection_lost(None)
+
+
+async def _receive(transport: WebSocketTransport, wire: Wire) -> None:
+    while True:
+        wire.data_received(await transport.receive())

@@ -1,0 +1,60 @@
+"""What a connection is owed, in the order of its frames.
+
+Frames are carried out at the same time, through different combiners; what the client hears of them comes
+in its own order. So a RECEIPT says that its frame, and every frame before it, was carried out, and an ERROR
+comes after the receipts of everything that went well before it.
+"""
+
+from collections import deque
+
+from nuncius.doors.stomp.carrier import Carrier
+
+
+class Answer:
+    """What is owed for one frame: nothing, a RECEIPT, or in the end an ERROR."""
+
+    __slots__ = ("cost", "data", "is_last", "is_ready")
+
+    def __init__(self, data: bytes, cost: int) -> None:
+        self.data = data
+        self.cost = cost
+        self.is_last = False  # the connection ends with it
+        self.is_ready = False
+
+
+class Answers:
+    def __init__(self, carrier: Carrier) -> None:
+        self._carrier = carrier
+        self._owed: deque[Answer] = deque()
+        self.are_over = False
+
+    def owe(self, data: bytes, cost: int) -> Answer:
+        """A frame of about that size has to be carried out."""
+        answer = Answer(data, cost)
+        self._owed.append(answer)
+        self._carrier.accept(cost)
+        return answer
+
+    def give(self, answer: Answer, data: bytes | None = None) -> None:
+        """The frame was carried out."""
+        if data is not None:
+            answer.data = data
+        self._settle(answer)
+
+    def end(self, answer: Answer, data: bytes) -> None:
+        """This is the last thing the client hears."""
+        answer.data = data
+        answer.is_last = True
+        self._settle(answer)
+
+    def _settle(self, answer: Answer) -> None:
+        answer.is_ready = True
+        self._carrier.answered(answer.cost)
+        owed = self._owed
+        while owed and owed[0].is_ready and not self.are_over:
+            first = owed.popleft()
+            if first.data:
+                self._carrier.send(first.data)
+            if first.is_last:
+                self.are_over = True
+                self._carrier.close()

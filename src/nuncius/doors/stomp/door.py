@@ -1,0 +1,105 @@
+"""The STOMP port. The first frame of a connection tells which dialect it speaks.
+
+A CONNECT with the one header `login` is the slim dialect of the report; every other CONNECT, and every
+STOMP, is the real protocol.
+"""
+
+from dataclasses import replace
+
+from nuncius.broker import Broker
+from nuncius.doors.stomp import slim_codec
+from nuncius.doors.stomp.audience import Audience
+from nuncius.doors.stomp.background import Background
+from nuncius.doors.stomp.codec import FrameLimits
+from nuncius.doors.stomp.errors import error_frame
+from nuncius.doors.stomp.heartbeat import MINIMUM_MS
+from nuncius.doors.stomp.introduction import Introduction, introduce, new_session
+from nuncius.doors.stomp.returning import Returning
+from nuncius.doors.stomp.session import StompSession
+from nuncius.doors.stomp.slim import EXPECTED_CONNECT, TOO_LARGE, SlimSession
+from nuncius.doors.stomp.slim_codec import Splitter, TooLarge
+from nuncius.doors.stomp.versions import SUPPORTED, ProtocolError, Version
+from nuncius.doors.tcp import MAX_CONNECTIONS, TcpDoor
+from nuncius.doors.wire import Session, Wire
+
+
+class Greeting:
+    """A connection that has not said yet who it is. It hands over to the session that fits."""
+
+    def __init__(self, door: "StompDoor", wire: Wire) -> None:
+        self._door = door
+        self._wire = wire
+        self._splitter = Splitter(door.limits.max_head)
+
+    def received(self, data: bytes) -> None:
+        try:
+            for piece in self._splitter.receive(data):
+                headers = slim_codec.introduction(piece)
+                if headers is not None:
+                    self._welcome(piece, headers)
+                    return
+                self._wire.send(EXPECTED_CONNECT)
+        except TooLarge:
+            self._wire.send(TOO_LARGE)
+            self._wire.close()
+
+    def _welcome(self, piece: bytes, headers: dict[str, str]) -> None:
+        if slim_codec.is_slim(piece, headers):
+            session = self._door.slim_session(self._wire)
+        else:
+            try:
+                introduction = introduce(headers, self._door.heart_beat_ms)
+            except ProtocolError as error:
+                self._wire.send(error_frame(str(error), Version.V12))
+                self._wire.close()
+                return
+            if introduction is None:
+                text = f"Supported protocol versions are {SUPPORTED.replace(',', ' ')}"
+                self._wire.send(error_frame(text, Version.V12, more={"version": SUPPORTED}))
+                self._wire.close()
+                return
+            session = self._door.stomp_session(self._wire, introduction)
+        self._wire.session = session
+        rest = self._splitter.rest()
+        if rest:
+            session.received(rest)
+
+    def lost(self) -> None:
+        """Nothing was promised yet."""
+
+    async def finish(self) -> None:
+        self._wire.close()
+
+
+class StompDoor(TcpDoor):
+    """`heart_beat_ms` is how often heart-beats come and go at most."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        max_connections: int = MAX_CONNECTIONS,
+        heart_beat_ms: int = MINIMUM_MS,
+        limits: FrameLimits | None = None,
+    ) -> None:
+        super().__init__(broker, max_connections)
+        self.heart_beat_ms = heart_beat_ms
+        self.limits = replace(limits or FrameLimits(), max_body=broker.limits.max_body)
+        self._background = Background()
+        self._returning = Returning(broker)
+        self._audience = Audience(broker)
+
+    def greet(self, wire: Wire) -> Session:
+        return Greeting(self, wire)
+
+    async def close(self) -> None:
+        await super().close()
+        await self._background.drain()
+        self._returning.close()
+
+    # For connections that introduce themselves
+
+    def stomp_session(self, wire: Wire, introduction: Introduction) -> Session:
+        return StompSession(self._broker, wire, introduction, self.limits, self._background, self._returning)
+
+    def slim_session(self, wire: Wire) -> Session:
+        return SlimSession(self._broker, wire, new_session(), self._background, self._audience)

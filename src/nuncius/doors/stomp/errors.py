@@ -1,0 +1,45 @@
+"""Errors as STOMP says them: a short text, and then the connection ends. Here is where they are mapped."""
+
+import logging
+import secrets
+from collections.abc import Mapping
+
+from nuncius.broker import errors
+from nuncius.doors.stomp.codec import Frame, encode
+from nuncius.doors.stomp.versions import ProtocolError, Version
+
+log = logging.getLogger(__name__)
+
+_FOR_THE_CLIENT = (errors.BrokerError, errors.StoreError, ProtocolError)
+_MAX_SHOWN = 1000
+
+
+class Refused(errors.BrokerError):
+    """A frame that asks for what cannot be."""
+
+
+def explain(error: Exception) -> str:
+    """What the client is told. A fault of ours is told by a number that the log has, too."""
+    if isinstance(error, _FOR_THE_CLIENT):
+        return str(error)[:_MAX_SHOWN]
+    number = secrets.token_hex(4)
+    log.error("internal error", extra={"number": number}, exc_info=error)
+    return f"internal error {number}"
+
+
+def error_frame(
+    text: str, version: Version, frame: Frame | None = None, more: Mapping[str, str] | None = None
+) -> bytes:
+    """An ERROR; `frame` is the one that it is about."""
+    headers = {"message": text, **(more or {})}
+    body = text
+    if frame is not None:
+        receipt = frame.headers.get("receipt")
+        if receipt is not None:
+            headers["receipt-id"] = receipt
+        body = f"{text}\n\nThe frame was {frame.command[:100]!r}."
+    if version is not Version.V10:
+        headers["content-type"] = "text/plain"
+    encoded = body.encode()
+    headers["content-length"] = str(len(encoded))
+    return encode("ERROR", headers, encoded, version)

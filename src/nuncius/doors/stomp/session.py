@@ -1,0 +1,266 @@
+"""A connection that speaks STOMP: frames become broker calls, results become frames.
+
+Frames are taken in the order in which they came. Most are only handed on, and the next is taken at once.
+Those that change what the ones behind them mean, SUBSCRIBE, UNSUBSCRIBE and COMMIT, are waited for: who
+subscribes and then sends, gets what it sent.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from nuncius.broker import Broker
+from nuncius.doors.stomp.answers import Answer, Answers
+from nuncius.doors.stomp.background import Background
+from nuncius.doors.stomp.carrier import Carrier
+from nuncius.doors.stomp.codec import Decoder, Frame, FrameLimits
+from nuncius.doors.stomp.destinations import parse
+from nuncius.doors.stomp.errors import Refused, error_frame, explain
+from nuncius.doors.stomp.headers import sent
+from nuncius.doors.stomp.heartbeat import HeartBeat
+from nuncius.doors.stomp.introduction import Introduction
+from nuncius.doors.stomp.line import Line
+from nuncius.doors.stomp.outbox import Outbox
+from nuncius.doors.stomp.returning import Returning
+from nuncius.doors.stomp.subscribing import GOODBYE, Subscribing
+from nuncius.doors.stomp.transactions import OpenTransaction, Transactions
+from nuncius.doors.stomp.versions import ProtocolError, header_line
+
+REQUEST_COST = 500  # bytes of memory an open frame takes, besides its own
+MAX_INCOMPLETE = 256 << 20  # bytes of frames and transactions that have begun, over all connections
+MUCH_INCOMPLETE = 1 << 20  # smaller ones are let be even then
+MAX_REASON = 1000
+LOST = "the connection was lost"
+
+
+class StompSession:
+    def __init__(
+        self,
+        broker: Broker,
+        carrier: Carrier,
+        introduction: Introduction,
+        limits: FrameLimits,
+        background: Background,
+        returning: Returning,
+    ) -> None:
+        self._broker = broker
+        self._carrier = carrier
+        self._version = introduction.version
+        self._decoder = Decoder(self._version, limits)
+        self._incomplete = 0
+        self._answers = Answers(carrier)
+        self._line = Line(self._answers, background)
+        self._under_way = 0  # frames that were handed on and are not answered
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._is_over = False  # no frames are taken any more
+        self._has_failed = False
+        self._farewell: str | None = LOST
+        self._outbox = Outbox(broker, introduction.login, self, background)
+        self._transactions = Transactions(broker, self._outbox)
+        self._subscribing = Subscribing(
+            broker,
+            carrier,
+            self._version,
+            introduction.session,
+            background,
+            returning,
+            self,
+            self._break_off,
+        )
+        self._heart_beat = HeartBeat(
+            introduction.rhythm, carrier, background, self._is_busy, self._found_dead
+        )
+        self._handlers: dict[str, Callable[[Frame, Answer], None]] = {
+            "SEND": self._send,
+            "ACK": self._ack,
+            "NACK": self._nack,
+            "SUBSCRIBE": self._subscribe,
+            "UNSUBSCRIBE": self._unsubscribe,
+            "BEGIN": self._begin,
+            "COMMIT": self._commit,
+            "ABORT": self._abort,
+            "DISCONNECT": self._disconnect,
+        }
+        carrier.send(introduction.connected())
+        self._heart_beat.start()
+
+    # From the carrier
+
+    def received(self, data: bytes) -> None:
+        self._heart_beat.heard = True
+        if self._is_over:
+            return
+        cost = REQUEST_COST + len(data)  # of all frames in it; shared out to the first
+        try:
+            for frame in self._decoder.receive(data):
+                if not self._take(frame, cost):
+                    return
+                cost = REQUEST_COST
+        except ProtocolError as error:
+            self._is_over = True
+            answer = self._answers.owe(b"", cost)
+            self._line.enter(partial(self._fail, None, answer, error), answer)
+        pressure = self._broker.pressure
+        pressure.incomplete += self._decoder.incomplete - self._incomplete
+        self._incomplete = self._decoder.incomplete
+        if self._incomplete > MUCH_INCOMPLETE and pressure.incomplete > MAX_INCOMPLETE:
+            self._break_off(Refused("too many large frames have begun and do not end"))
+
+    def lost(self) -> None:
+        """What has arrived is still carried out."""
+        self._is_over = True
+        self._heart_beat.stop()
+        self._broker.pressure.incomplete -= self._incomplete
+        self._incomplete = 0
+        self._line.at_the_end(self._leave)
+
+    async def finish(self) -> None:
+        """No more frames; those that were taken are answered, and messages go back to their queues."""
+        self._is_over = True
+        self._farewell = GOODBYE
+        await self._carrier.all_answered()
+        self._leave()
+        if not self._answers.are_over:
+            self._carrier.send(error_frame("the node is shutting down", self._version))
+            self._carrier.close()
+
+    # Frames, one after the other
+
+    def _take(self, frame: Frame, cost: int) -> bool:
+        """Answers whether there may be more."""
+        receipt = frame.headers.get("receipt")
+        answer = self._answers.owe(b"" if receipt is None else self._receipt(receipt), cost)
+        self._line.enter(partial(self._handle, frame, answer), answer)
+        return not self._is_over
+
+    def _handle(self, frame: Frame, answer: Answer) -> None:
+        handler = self._handlers.get(frame.command, self._refuse)
+        try:
+            handler(frame, answer)
+        except Exception as error:
+            self._fail(frame, answer, error)
+
+    def _wait_for(self, frame: Frame, answer: Answer, work: Coroutine[Any, Any, None]) -> None:
+        self._line.wait_for(work, partial(self._waited, frame, answer))
+
+    def _waited(self, frame: Frame, answer: Answer, error: Exception | None) -> None:
+        if error is None:
+            self._answers.give(answer)
+        else:
+            self._fail(frame, answer, error)
+
+    def _hand_on(self) -> None:
+        self._under_way += 1
+        self._idle.clear()
+
+    def _done(self, frame: Frame, answer: Answer, result: Any) -> None:
+        """A frame that was handed on is carried out, or could not be."""
+        self._under_way -= 1
+        if not self._under_way:
+            self._idle.set()
+        if isinstance(result, Exception):
+            self._fail(frame, answer, result)
+        else:
+            self._answers.give(answer)
+
+    def _fail(self, frame: Frame | None, answer: Answer, error: Exception) -> None:
+        """The end of the connection, after what came before this frame is answered."""
+        self._is_over = self._has_failed = True
+        self._answers.end(answer, error_frame(explain(error), self._version, frame))
+        self._line.drop()
+        self._leave()
+
+    def _break_off(self, error: Exception) -> None:
+        """The end of the connection, for a reason that has nothing to do with a frame."""
+        if not self._is_over:
+            self._fail(None, self._answers.owe(b"", 0), error)
+
+    def _leave(self) -> None:
+        self._transactions.abort_all()
+        self._subscribing.stop(self._farewell)
+
+    def _receipt(self, receipt: str) -> bytes:
+        return f"RECEIPT\n{header_line('receipt-id', receipt, self._version)}\n\0".encode()
+
+    def _is_busy(self) -> bool:
+        """Whether we may have stopped listening."""
+        return self._under_way > 0 or self._line.is_held_up or self._broker.pressure.is_high
+
+    def _found_dead(self) -> None:
+        self._break_off(Refused("no heart-beat has come for too long"))
+
+    # Commands
+
+    def _refuse(self, frame: Frame, answer: Answer) -> None:
+        raise Refused(f"no command {frame.command[:100]!r} is known here")
+
+    def _send(self, frame: Frame, answer: Answer) -> None:
+        destination = frame.headers.get("destination")
+        if destination is None:
+            raise Refused("SEND has a header destination")
+        to = parse(destination)
+        message = sent(frame, to_queue=to.is_queue)
+        transaction = frame.headers.get("transaction")
+        if transaction is None:
+            self._hand_on()
+            self._outbox.send(to, message, partial(self._done, frame, answer))
+        else:
+            self._transactions.send(transaction, to, message)
+            self._answers.give(answer)
+
+    def _ack(self, frame: Frame, answer: Answer) -> None:
+        self._acknowledge(frame, answer, None)
+
+    def _nack(self, frame: Frame, answer: Answer) -> None:
+        self._acknowledge(frame, answer, frame.headers.get("reason", "refused by the client")[:MAX_REASON])
+
+    def _acknowledge(self, frame: Frame, answer: Answer, reason: str | None) -> None:
+        by, ack_id = self._subscribing.acknowledged_by(frame)
+        transaction = frame.headers.get("transaction")
+        if transaction is None:
+            claimed: Any = by.claim(ack_id, by_transaction=False)
+            self._hand_on()
+            by.acknowledge(claimed, reason, partial(self._done, frame, answer))
+        else:
+            self._transactions.acknowledge(transaction, by, ack_id, reason)
+            self._answers.give(answer)
+
+    def _subscribe(self, frame: Frame, answer: Answer) -> None:
+        self._wait_for(frame, answer, self._subscribing.subscribe(frame))
+
+    def _unsubscribe(self, frame: Frame, answer: Answer) -> None:
+        self._wait_for(frame, answer, self._subscribing.unsubscribe(frame))
+
+    def _begin(self, frame: Frame, answer: Answer) -> None:
+        self._transactions.begin(frame)
+        self._answers.give(answer)
+
+    def _abort(self, frame: Frame, answer: Answer) -> None:
+        self._transactions.abort(frame)
+        self._answers.give(answer)
+
+    def _commit(self, frame: Frame, answer: Answer) -> None:
+        self._wait_for(frame, answer, self._commit_after_all(self._transactions.take(frame)))
+
+    async def _commit_after_all(self, transaction: OpenTransaction) -> None:
+        """What was sent before the COMMIT is stored before what is in it."""
+        await self._idle.wait()
+        if self._has_failed:
+            self._transactions.restore(transaction)
+            raise Refused("the connection failed before its transaction was committed")
+        await self._transactions.commit(transaction)
+
+    def _disconnect(self, frame: Frame, answer: Answer) -> None:
+        """Everything before it is carried out, then the client hears so, then the connection ends."""
+        self._is_over = True
+        self._farewell = GOODBYE
+        self._line.drop()
+        answer.is_last = True
+        self._wait_for(frame, answer, self._say_goodbye())
+
+    async def _say_goodbye(self) -> None:
+        """Who comes back finds durable subscriptions where it left them."""
+        self._transactions.abort_all()
+        await self._subscribing.close()

@@ -1,0 +1,125 @@
+"""The slim dialect of the report, and the first frame of any connection.
+
+Every frame ends with a NUL, wherever it stands: there is no content-length. A body is followed by a blank
+line that is not part of it. Lines end with a line feed.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+CONNECTED = b"CONNECTED\n\n\0"
+RECEIPT = b"RECEIPT\n\n\0"
+END_OF_BODY = b"\n\n\0"
+_LINE_ENDS = b"\r\n"
+COMMANDS = frozenset(("CONNECT", "SEND", "SUBSCRIBE", "DISCONNECT"))
+
+
+class TooLarge(Exception):
+    """A frame that does not end."""
+
+
+class SlimFrame(msgspec.Struct, frozen=True):
+    """A frame; the command is empty if it cannot be read."""
+
+    command: str
+    headers: dict[str, str]
+    body: bytes = b""
+
+
+UNREADABLE = SlimFrame("", {})
+
+
+class Splitter:
+    """Cuts what arrives at the NULs."""
+
+    def __init__(self, max_frame: int) -> None:
+        self._max_frame = max_frame
+        self._buffer = bytearray()
+        self._pieces: list[bytes] = []  # the next one last
+
+    @property
+    def incomplete(self) -> int:
+        return len(self._buffer)
+
+    def receive(self, data: bytes) -> Iterator[bytes]:
+        """Whole frames, without their NUL and the line ends before them. What has not been asked for yet is
+        in `rest`."""
+        self._buffer += data if self._buffer else data.lstrip(_LINE_ENDS)
+        if b"\0" in data:
+            pieces = bytes(self._buffer).split(b"\0")
+            self._buffer = bytearray(pieces.pop().lstrip(_LINE_ENDS))
+            self._pieces = pieces[::-1]
+            while self._pieces:
+                piece = self._pieces.pop().lstrip(_LINE_ENDS)
+                if len(piece) > self._max_frame:
+                    raise TooLarge
+                yield piece
+        if len(self._buffer) > self._max_frame:
+            raise TooLarge
+
+    def rest(self) -> bytes:
+        """What arrived after the last frame that was asked for."""
+        rest = b"".join([piece + b"\0" for piece in reversed(self._pieces)]) + bytes(self._buffer)
+        self._pieces = []
+        self._buffer.clear()
+        return rest
+
+
+def parse(piece: bytes) -> SlimFrame:
+    head, _, body = piece.partition(b"\n\n")
+    command, headers = _parse_head(head)
+    if headers is None or command not in COMMANDS:
+        return UNREADABLE
+    trimmed = {name.strip(" "): value.strip(" ") for name, value in headers.items()}
+    return SlimFrame(command, trimmed, body.removesuffix(b"\n\n"))
+
+
+def introduction(piece: bytes) -> dict[str, str] | None:
+    """The headers of a first frame, of any version, if it is a CONNECT or STOMP."""
+    head = piece.replace(b"\r\n", b"\n").removesuffix(b"\n\n")
+    command, headers = _parse_head(head)
+    return headers if command in ("CONNECT", "STOMP") and len(head) < len(piece) else None
+
+
+def is_slim(piece: bytes, headers: dict[str, str]) -> bool:
+    """Whether a first frame is one of the slim dialect: a CONNECT that has a login and nothing else."""
+    return piece.startswith(b"CONNECT\n") and [name.strip(" ") for name in headers] == ["login"]
+
+
+def _parse_head(head: bytes) -> tuple[str, dict[str, str] | None]:
+    try:
+        command, *lines = head.decode().split("\n")
+    except UnicodeDecodeError:
+        return "", None
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name:
+            return command, None
+        headers.setdefault(name, value)
+    return command, headers
+
+
+def connect(login: str) -> bytes:
+    return f"CONNECT\nlogin:{login}\n\n\0".encode()
+
+
+def subscribe(topic: str) -> bytes:
+    return f"SUBSCRIBE\ndestination:{topic}\n\n\0".encode()
+
+
+def send(topic: str, body: bytes) -> bytes:
+    return f"SEND\ntopic:{topic}\n\n".encode() + body + END_OF_BODY
+
+
+DISCONNECT = b"DISCONNECT\n\n\0"
+
+
+def error(text: str) -> bytes:
+    return f"ERROR\nmessage:{' '.join(text.split())}\n\n\0".encode()
+
+
+def message_head(topic: str) -> bytes:
+    """What comes before the body of a MESSAGE; after it comes END_OF_BODY."""
+    return f"MESSAGE\ndestination:{topic}\n\n".encode()

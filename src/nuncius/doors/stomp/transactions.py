@@ -1,0 +1,142 @@
+"""BEGIN, COMMIT and ABORT: what a connection has sent and acknowledged under the name of a transaction.
+
+Nothing of it happens before COMMIT; then all of it does, in one transaction of PostgreSQL, or none of it.
+What is open is kept in memory, so there is a limit to it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from nuncius.broker import Broker, future
+from nuncius.broker.model import Pressure
+from nuncius.doors.stomp.codec import Frame
+from nuncius.doors.stomp.destinations import Destination
+from nuncius.doors.stomp.errors import Refused
+from nuncius.doors.stomp.headers import Sent
+from nuncius.doors.stomp.outbox import Outbox, letter
+from nuncius.doors.stomp.subscribing import AnySubscription
+
+MAX_TRANSACTIONS = 100  # open at a time, of a connection
+MAX_STEPS = 10_000  # open at a time, of a connection
+MAX_BYTES = 16 << 20  # the same
+STEP_COST = 500  # bytes of memory a step takes, besides its body
+
+
+class OpenTransaction:
+    """A transaction that has begun."""
+
+    __slots__ = ("claims", "messages", "size", "steps")
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[Destination, Sent]] = []
+        self.claims: list[tuple[AnySubscription, Sequence[Any], str | None]] = []
+        self.size = 0
+        self.steps = 0
+
+
+class Transactions:
+    def __init__(self, broker: Broker, outbox: Outbox) -> None:
+        self._broker = broker
+        self._outbox = outbox
+        self._open: dict[str, OpenTransaction] = {}
+        self._size = 0
+        self._steps = 0
+
+    @property
+    def _pressure(self) -> Pressure:
+        return self._broker.pressure
+
+    def begin(self, frame: Frame) -> None:
+        name = self._name(frame)
+        if name in self._open:
+            raise Refused(f"there is a transaction {name[:100]!r} already")
+        if len(self._open) >= MAX_TRANSACTIONS:
+            raise Refused(f"a connection has at most {MAX_TRANSACTIONS} transactions open")
+        self._open[name] = OpenTransaction()
+
+    def send(self, name: str, to: Destination, message: Sent) -> None:
+        transaction = self._find(name)
+        self._add(transaction, 1, len(message.body))
+        transaction.messages.append((to, message))
+
+    def acknowledge(self, name: str, by: AnySubscription, ack_id: str, reason: str | None) -> None:
+        transaction = self._find(name)
+        claimed = by.claim(ack_id, by_transaction=True)
+        transaction.claims.append((by, claimed, reason))
+        self._add(transaction, len(claimed), 0)
+
+    def take(self, frame: Frame) -> OpenTransaction:
+        """The transaction that a COMMIT names. It is the caller's now to commit or to restore."""
+        return self._remove(self._name(frame))
+
+    async def commit(self, transaction: OpenTransaction) -> None:
+        try:
+            steps = self._broker.transaction()
+            for to, message in transaction.messages:
+                queue, publisher = await self._outbox.resolve(to, message)
+                count = 0 if publisher is None else 1
+                if queue is not None:
+                    steps.put(queue.queue_id, letter(message), publisher=publisher, count=count)
+                else:
+                    steps.publish(
+                        to.name,
+                        message.body,
+                        headers=message.headers,
+                        key=message.key,
+                        publisher=publisher,
+                        count=count,
+                    )
+            for by, claimed, reason in transaction.claims:
+                by.add_to(steps, claimed, reason)
+            committed, done = future.new()
+            steps.commit_soon(done)
+            await committed
+        except Exception:
+            self.restore(transaction)
+            raise
+        for by, claimed, _ in transaction.claims:
+            by.committed(claimed)
+
+    def abort(self, frame: Frame) -> None:
+        self.restore(self._remove(self._name(frame)))
+
+    def abort_all(self) -> None:
+        for name in list(self._open):
+            self.restore(self._remove(name))
+
+    def restore(self, transaction: OpenTransaction) -> None:
+        """What it acknowledged waits for an acknowledgement again."""
+        for by, claimed, _ in transaction.claims:
+            by.restore(claimed)
+
+    def _name(self, frame: Frame) -> str:
+        name = frame.headers.get("transaction")
+        if name is None:
+            raise Refused(f"{frame.command} has a header transaction")
+        return name
+
+    def _find(self, name: str) -> OpenTransaction:
+        transaction = self._open.get(name)
+        if transaction is None:
+            raise Refused(f"there is no transaction {name[:100]!r}")
+        return transaction
+
+    def _add(self, transaction: OpenTransaction, steps: int, size: int) -> None:
+        size += STEP_COST * steps
+        transaction.size += size
+        transaction.steps += steps
+        self._size += size
+        self._steps += steps
+        self._pressure.incomplete += size
+        if self._steps > MAX_STEPS or self._size > MAX_BYTES:
+            raise Refused(
+                f"open transactions of a connection have at most {MAX_STEPS} steps and {MAX_BYTES} bytes"
+            )
+
+    def _remove(self, name: str) -> OpenTransaction:
+        transaction = self._find(name)
+        del self._open[name]
+        self._size -= transaction.size
+        self._steps -= transaction.steps
+        self._pressure.incomplete -= transaction.size
+        return transaction

@@ -1,0 +1,61 @@
+"""What a subscription was sent and has not acknowledged yet. Bookkeeping only."""
+
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+from nuncius.doors.stomp.errors import Refused
+
+P = TypeVar("P")
+
+
+class Delivery(Generic[P]):
+    """A MESSAGE that waits for its ACK. `place` says where the message is in the store."""
+
+    __slots__ = ("ack_id", "number", "place")
+
+    def __init__(self, ack_id: str, number: int, place: P) -> None:
+        self.ack_id = ack_id
+        self.number = number
+        self.place = place
+
+
+class Unacknowledged(Generic[P]):
+    """Deliveries are open until they are claimed by an ACK or a NACK; one that belongs to a transaction is
+    restored if that is aborted."""
+
+    def __init__(self, *, cumulative: bool) -> None:
+        self.is_cumulative = cumulative
+        self.claimed = 0  # by transactions that are still open
+        self._open: dict[str, Delivery[P]] = {}
+        self._number = 0
+
+    def __len__(self) -> int:
+        return len(self._open) + self.claimed
+
+    def __contains__(self, ack_id: str) -> bool:
+        return ack_id in self._open
+
+    def add(self, ack_id: str, place: P) -> None:
+        self._number += 1
+        self._open[ack_id] = Delivery(ack_id, self._number, place)
+
+    def claim(self, ack_id: str) -> list[Delivery[P]]:
+        """The delivery of that name and, if cumulative, all before it, in their order."""
+        if ack_id not in self._open:
+            raise Refused(f"no message {ack_id[:100]!r} waits for an acknowledgement")
+        if not self.is_cumulative:
+            return [self._open.pop(ack_id)]
+        claimed = []
+        while ack_id in self._open:
+            claimed.append(self._open.pop(next(iter(self._open))))
+        return claimed
+
+    def restore(self, claimed: Iterable[Delivery[P]]) -> None:
+        everything = sorted([*self._open.values(), *claimed], key=lambda delivery: delivery.number)
+        self._open = {delivery.ack_id: delivery for delivery in everything}
+
+    def clear(self) -> list[P]:
+        """Nothing is waited for any more; answers with the places of what was."""
+        places = [delivery.place for delivery in self._open.values()]
+        self._open.clear()
+        return places

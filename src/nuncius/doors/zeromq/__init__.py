@@ -1,0 +1,1 @@
+"""Reliable pub/sub over ZeroMQ."""

@@ -1,0 +1,81 @@
+"""Answers in the order of requests.
+
+The protocol has no request ids: a client that sends several requests without waiting tells the answers apart
+by their order. So requests with the same envelope stand in a line. Gets go together, and so do puts, because
+the broker keeps either in order; any other request, and a change from one to the other, waits until those
+before it are answered. Clients behind one proxy have an envelope each, and do not wait for each other.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from nuncius.broker.model import Get as Looking
+from nuncius.doors.zeromq.pubsub_codec import Get, Put, Request
+
+_TOGETHER = (Get, Put)
+
+
+class Asked:
+    """A request on its way. `answer` is what to send, empty where silence is the answer."""
+
+    __slots__ = ("answer", "as_text", "cost", "line", "looking", "request")
+
+    def __init__(self, line: "Line", request: Request | None, cost: int, *, as_text: bool) -> None:
+        self.line = line
+        self.request = request  # None: it could not be read
+        self.cost = cost
+        self.as_text = as_text
+        self.answer: bytes | None = None
+        self.looking: Looking | None = None
+
+
+class Line:
+    __slots__ = ("_advancing", "_begin", "_begun", "_behind", "envelope")
+
+    def __init__(self, envelope: tuple[bytes, ...], begin: Callable[[Asked], bool]) -> None:
+        self.envelope = envelope
+        self._begin = begin
+        self._begun: deque[Asked] = deque()
+        self._behind: deque[Asked] = deque()
+        self._advancing = False
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._begun and not self._behind
+
+    def enter(self, asked: Asked) -> None:
+        self._behind.append(asked)
+        self.advance()
+
+    def advance(self) -> None:
+        """Begins with what may begin. `begin` answers False for what cannot, and has to come back for it."""
+        if self._advancing:
+            return
+        self._advancing = True
+        while self._behind and self._may_begin(self._behind[0]):
+            asked = self._behind.popleft()
+            self._begun.append(asked)
+            if not self._begin(asked):
+                self._begun.pop()
+                self._behind.appendleft(asked)
+                break
+        self._advancing = False
+
+    def _may_begin(self, asked: Asked) -> bool:
+        if not self._begun:
+            return True
+        kind = type(asked.request)
+        return kind in _TOGETHER and type(self._begun[-1].request) is kind
+
+    def answered(self) -> list[Asked]:
+        """Those that can be told their answers now, in order."""
+        ready = []
+        while self._begun and self._begun[0].answer is not None:
+            ready.append(self._begun.popleft())
+        return ready
+
+    def leave(self) -> list[Asked]:
+        """Nobody is there any more: those that did not begin yet do not."""
+        never = list(self._behind)
+        self._behind.clear()
+        return never

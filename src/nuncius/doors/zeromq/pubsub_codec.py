@@ -1,0 +1,151 @@
+"""Requests and answers of the report's tables, as frames of ZeroMQ messages.
+
+A request is one frame of text, its fields separated by blanks, as the authors' programs send it; or one frame
+a field, as the tables can be read. It is answered in its own form. The text form is text: UTF-8, and a body
+that is none is shown with U+FFFD for what cannot be decoded. In the other form a body is any bytes.
+
+    p PUBLISHER TOPIC COUNT TEXT      a SUBSCRIBERS | e COUNT_THERE_IS
+    g SUBSCRIBER TOPIC ID             a LATEST_ID TEXT | e LATEST_ID | e ns
+    s SUBSCRIBER TOPIC                a LATEST_ID | e as
+    u SUBSCRIBER TOPIC                a | e ns
+    anything else                     i
+
+Two fields more than the report has, which its clients never send: `g ... wait=SECONDS` waits for the message,
+and `s ... resume` is told in `e as LAST_ID` which id it confirmed last.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+MAX_NUMBER = 2**62  # larger ones mean no more
+_DIGITS = 18
+_WAIT = b"wait="
+_RESUME = b"resume"
+_KINDS = (b"g", b"p", b"s", b"u")
+
+ACCEPTED, ERROR, INVALID = b"a", b"e", b"i"
+NOT_SUBSCRIBED, ALREADY_SUBSCRIBED = b"ns", b"as"
+
+
+class Malformed(ValueError):
+    """This is no request."""
+
+
+class Get(msgspec.Struct, frozen=True, gc=False):
+    subscriber: str
+    topic: str
+    id: int
+    wait: float = 0.0
+
+
+class Put(msgspec.Struct, frozen=True, gc=False):
+    publisher: str
+    topic: str
+    count: int
+    body: bytes
+
+
+class Subscribe(msgspec.Struct, frozen=True, gc=False):
+    subscriber: str
+    topic: str
+    resume: bool = False
+
+
+class Unsubscribe(msgspec.Struct, frozen=True, gc=False):
+    subscriber: str
+    topic: str
+
+
+Request = Get | Put | Subscribe | Unsubscribe
+
+
+# The side that answers
+
+
+def split(frames: Sequence[bytes]) -> tuple[tuple[bytes, ...], Sequence[bytes]]:
+    """The envelope, which goes before the answer too, and the request. A REQ socket sends an empty frame
+    first; behind a proxy, or with correlation ids, there is more before it. A DEALER may send none."""
+    if frames and not frames[0]:
+        return (b"",), frames[1:]
+    if frames and frames[0] not in _KINDS:
+        for n, frame in enumerate(frames[:-1], 1):
+            if not frame:
+                return tuple(frames[:n]), frames[n:]
+    return (), frames
+
+
+def parse(frames: Sequence[bytes]) -> Request:
+    """Raises Malformed when it is no request."""
+    if len(frames) == 1:
+        text = frames[0]
+        frames = text.split(b" ", 4) if text.startswith(b"p ") else text.split(b" ")
+        _text(text)
+    kind, count = frames[0] if frames else b"", len(frames)
+    if kind == b"g" and count in (4, 5):
+        wait = _seconds(frames[4]) if count == 5 else 0.0
+        return Get(_name(frames[1]), _name(frames[2]), _number(frames[3]), wait)
+    if kind == b"p" and count == 5:
+        return Put(_name(frames[1]), _name(frames[2]), _number(frames[3]), frames[4])
+    if kind == b"s" and (count == 3 or (count == 4 and frames[3] == _RESUME)):
+        return Subscribe(_name(frames[1]), _name(frames[2]), count == 4)
+    if kind == b"u" and count == 3:
+        return Unsubscribe(_name(frames[1]), _name(frames[2]))
+    raise Malformed("no request of the tables")
+
+
+def answer(fields: Sequence[bytes], *, as_text: bool) -> Sequence[bytes]:
+    """The frames of an answer."""
+    if not as_text:
+        return fields
+    text = b" ".join(fields)
+    if not text.isascii():
+        text = text.decode(errors="replace").encode()
+    return (text,)
+
+
+# The side that asks
+
+
+def encode(request: Request) -> list[bytes]:
+    """One frame a field."""
+    match request:
+        case Get(subscriber, topic, entry_id, wait):
+            fields = [b"g", subscriber.encode(), topic.encode(), b"%d" % entry_id]
+            return [*fields, _WAIT + f"{wait:.3f}".encode()] if wait else fields
+        case Put(publisher, topic, count, body):
+            return [b"p", publisher.encode(), topic.encode(), b"%d" % count, body]
+        case Subscribe(subscriber, topic, resume):
+            fields = [b"s", subscriber.encode(), topic.encode()]
+            return [*fields, _RESUME] if resume else fields
+        case Unsubscribe(subscriber, topic):
+            return [b"u", subscriber.encode(), topic.encode()]
+
+
+# Fields
+
+
+def _text(field: bytes) -> str:
+    try:
+        return field.decode()
+    except UnicodeDecodeError:
+        raise Malformed("not UTF-8") from None
+
+
+def _name(field: bytes) -> str:
+    if not field:
+        raise Malformed("a name is missing")
+    return _text(field)
+
+
+def _number(field: bytes) -> int:
+    if not field.isdigit():
+        raise Malformed("not a number")
+    return int(field) if len(field) <= _DIGITS else MAX_NUMBER
+
+
+def _seconds(field: bytes) -> float:
+    number = field.removeprefix(_WAIT)
+    if number == field or not number.replace(b".", b"", 1).isdigit() or len(number) > _DIGITS:
+        raise Malformed("not a time to wait")
+    return float(number)

@@ -1,0 +1,281 @@
+"""A connection of a ZeroMQ client: messages become broker calls, results become answers."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any
+
+from nuncius.broker import Broker
+from nuncius.broker.errors import InvalidInput, NoSuchSubscription
+from nuncius.broker.model import Found, Turn
+from nuncius.doors.wire import Wire
+from nuncius.doors.zeromq import pubsub_codec, zmtp_codec
+from nuncius.doors.zeromq.lines import Asked, Line
+from nuncius.doors.zeromq.pubsub_codec import (
+    ACCEPTED,
+    ALREADY_SUBSCRIBED,
+    ERROR,
+    INVALID,
+    NOT_SUBSCRIBED,
+    Get,
+    Malformed,
+    Put,
+    Request,
+    Subscribe,
+    Unsubscribe,
+)
+
+log = logging.getLogger(__name__)
+
+PUBLISHERS = "zeromq/"  # before the names of this door's publishers: other doors count for themselves
+REQUEST_COST = 500  # bytes of memory an open request takes, besides its frames
+OTHER_FRAMES = 4096  # bytes of a message besides its body
+MAX_GETS = 4000  # under way for one connection
+MUCH_UNREAD = 512 << 10  # bytes of answers, after which we look whether the client reads them
+AT_ONCE = 8  # of those whose answers are large
+MAX_INCOMPLETE = 256 << 20  # bytes of messages that have begun, over all connections
+MUCH_INCOMPLETE = 1 << 20  # smaller ones are let be even then
+
+
+class ZeromqSession:
+    def __init__(self, broker: Broker, wire: Wire) -> None:
+        self._broker = broker
+        self._wire = wire
+        self._decoder = zmtp_codec.Decoder(broker.limits.max_body + OTHER_FRAMES)
+        self._incomplete = 0
+        self._lines: dict[tuple[bytes, ...], Line] = {}
+        self._closing = self._lost = False
+        self._gets: set[Asked] = set()
+        self._held: dict[Line, None] = {}  # lines that could not go on with a get
+        self._again: deque[Asked] = deque()  # gets that were too large to be answered with others
+        self._unread = 0  # bytes sent since we know that the client reads
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._begin: dict[type[Request] | type[None], Callable[[Asked, Any], None]] = {
+            Get: self._get,
+            Put: self._put,
+            Subscribe: self._subscribe,
+            Unsubscribe: self._unsubscribe,
+        }
+        self._say()
+
+    # From the wire
+
+    def received(self, data: bytes) -> None:
+        try:
+            messages = self._decoder.receive(data)
+        except zmtp_codec.ProtocolError as error:
+            self._give_up(str(error), error.last_words)
+            return
+        if self._decoder.to_say:
+            self._say()
+        cost = REQUEST_COST + len(data)  # of all messages in it; shared out to the first
+        for frames in messages:
+            self._wire.accept(cost)
+            self._ask(frames, cost)
+            cost = REQUEST_COST
+        self._count_incomplete()
+
+    def lost(self) -> None:
+        self._closing = self._lost = True
+        self._broker.pressure.incomplete -= self._incomplete
+        for line in self._lines.values():
+            for asked in line.leave():
+                self._wire.answered(asked.cost)
+        self._send_away()
+        while self._again:
+            self._answer(self._again.popleft())
+
+    async def finish(self) -> None:
+        """No more requests; those that wait are sent away, those under way are answered."""
+        self._closing = True
+        self._send_away()
+        await self._wire.all_answered()
+        self._wire.close()
+
+    def _send_away(self) -> None:
+        for asked in list(self._gets):
+            if asked.looking is not None:
+                self._broker.pubsub.leave(asked.looking)
+
+    def _say(self) -> None:
+        self._wire.send(b"".join(self._decoder.to_say))
+        self._decoder.to_say.clear()
+
+    def _give_up(self, reason: str, last_words: bytes = b"") -> None:
+        log.info("a connection that is not served", extra={"reason": reason})
+        if last_words:
+            self._wire.send(last_words)
+        self._wire.close()
+
+    def _count_incomplete(self) -> None:
+        pressure, now = self._broker.pressure, self._decoder.incomplete
+        if now != self._incomplete:
+            pressure.incomplete += now - self._incomplete
+            self._incomplete = now
+            if now > MUCH_INCOMPLETE and pressure.incomplete > MAX_INCOMPLETE:
+                self._give_up("too many large messages have begun and do not end")
+
+    # Requests
+
+    def _ask(self, frames: list[bytes], cost: int) -> None:
+        if self._closing:
+            self._wire.answered(cost)  # silence: the client asks again, somebody else
+            return
+        envelope, fields = pubsub_codec.split(frames)
+        request: Request | None = None
+        if type(frames) is not zmtp_codec.TooLarge:
+            try:
+                request = pubsub_codec.parse(fields)
+            except Malformed:
+                request = None
+        line = self._lines.get(envelope)
+        if line is None:
+            line = self._lines[envelope] = Line(envelope, self._begin_with)
+        line.enter(Asked(line, request, cost, as_text=len(fields) == 1))
+
+    def _begin_with(self, asked: Asked) -> bool:
+        request = asked.request
+        if request is None:
+            self._answer(asked, INVALID)
+            return True
+        if type(request) is Get and not self._may_get():
+            self._held[asked.line] = None
+            return False
+        try:
+            self._begin[type(request)](asked, request)
+        except InvalidInput:
+            self._answer(asked, INVALID)
+        return True
+
+    def _answer(self, asked: Asked, *fields: bytes) -> None:
+        """Without fields: silence, which makes the client ask again."""
+        line = asked.line
+        asked.answer = b""
+        if fields:
+            frames = pubsub_codec.answer(fields, as_text=asked.as_text)
+            asked.answer = zmtp_codec.encode((*line.envelope, *frames))
+        for each in line.answered():
+            if each.answer:
+                self._wire.send(each.answer)
+                self._sent(len(each.answer))
+            self._wire.answered(each.cost)
+        line.advance()
+        if line.is_empty:
+            self._lines.pop(line.envelope, None)
+
+    def _fail(self, asked: Asked, error: Exception) -> None:
+        if isinstance(error, NoSuchSubscription):
+            self._answer(asked, ERROR, NOT_SUBSCRIBED)
+        elif isinstance(error, InvalidInput):
+            self._answer(asked, INVALID)
+        else:
+            log.warning("a request is left unanswered", extra={"error": str(error)})
+            self._answer(asked)
+
+    # Put
+
+    def _put(self, asked: Asked, request: Put) -> None:
+        self._broker.pubsub.put_soon(
+            request.topic,
+            PUBLISHERS + request.publisher,
+            request.count,
+            request.body,
+            partial(self._was_put, asked),
+            caller=self,
+        )
+
+    def _was_put(self, asked: Asked, turn: Turn | Exception) -> None:
+        if isinstance(turn, Exception):
+            self._fail(asked, turn)
+        elif turn.stored:
+            self._answer(asked, ACCEPTED, b"%d" % turn.subscribers)
+        else:
+            self._answer(asked, ERROR, b"%d" % turn.registered)
+
+    # Get
+
+    def _may_get(self) -> bool:
+        return len(self._gets) < MAX_GETS and self._unread <= MUCH_UNREAD
+
+    def _get(self, asked: Asked, request: Get) -> None:
+        self._gets.add(asked)
+        try:
+            asked.looking = self._broker.pubsub.get_soon(
+                request.topic,
+                request.subscriber,
+                request.id,
+                partial(self._got, asked),
+                wait=0.0 if self._closing else request.wait,
+                caller=self,
+            )
+        except InvalidInput:
+            self._gets.discard(asked)
+            raise
+
+    def _got(self, asked: Asked, found: Found | Exception | None) -> None:
+        self._gets.discard(asked)
+        if found is None and not self._lost:
+            self._again.append(asked)
+        elif found is None:
+            self._answer(asked)
+        elif isinstance(found, Exception):
+            self._fail(asked, found)
+        elif found.body is None:
+            self._answer(asked, ERROR, b"%d" % found.latest)
+        else:
+            self._answer(asked, ACCEPTED, b"%d" % found.latest, found.body)
+        if self._again or self._held:
+            self._go_on()
+
+    def _sent(self, size: int) -> None:
+        if self._unread <= MUCH_UNREAD < self._unread + size:
+            self._start(self._until_read())
+        self._unread += size
+
+    async def _until_read(self) -> None:
+        """A client that does not read its answers gets no more of them."""
+        await self._wire.writable()
+        self._unread = 0
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self._again and self._may_get() and len(self._gets) < AT_ONCE:
+            asked = self._again.popleft()
+            self._get(asked, asked.request)  # type: ignore[arg-type]
+        if not self._again and self._may_get():
+            held, self._held = self._held, {}
+            for line in held:
+                line.advance()
+
+    # Subscribe and unsubscribe: a task a request
+
+    def _subscribe(self, asked: Asked, request: Subscribe) -> None:
+        self._start(self._work(asked, self._subscribed(request)))
+
+    def _unsubscribe(self, asked: Asked, request: Unsubscribe) -> None:
+        self._start(self._work(asked, self._unsubscribed(request)))
+
+    async def _subscribed(self, request: Subscribe) -> Sequence[bytes]:
+        created, last_id = await self._broker.pubsub.subscribe(request.topic, request.subscriber)
+        if created:
+            return ACCEPTED, b"%d" % last_id
+        if request.resume:
+            return ERROR, ALREADY_SUBSCRIBED, b"%d" % last_id
+        return ERROR, ALREADY_SUBSCRIBED
+
+    async def _unsubscribed(self, request: Unsubscribe) -> Sequence[bytes]:
+        await self._broker.pubsub.unsubscribe(request.topic, request.subscriber)
+        return (ACCEPTED,)
+
+    async def _work(self, asked: Asked, work: Coroutine[Any, Any, Sequence[bytes]]) -> None:
+        try:
+            self._answer(asked, *await work)
+        except Exception as error:
+            self._fail(asked, error)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,203 @@
+"""ZMTP 3.1, the protocol under ZeroMQ's sockets, as a ROUTER speaks it. No I/O: bytes in, messages out.
+
+A connection begins with a greeting of 64 bytes each way and a READY command each way; then come messages,
+each a sequence of frames. We speak it ourselves rather than through libzmq for three reasons. What a client
+has not read yet is counted in bytes and holds up that client alone, where a ROUTER of libzmq counts messages
+and throws away what is too many. Several processes can listen on one port. And a request costs half as much
+processor time, because it does not pass from thread to thread.
+
+Of security mechanisms there is only NULL. ZMTP 2 and older (libzmq before 4.0) is not spoken.
+"""
+
+from collections.abc import Sequence
+
+GREETING_BYTES = 64
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
+MAX_COMMAND = 1 << 12
+MAX_FRAMES = 64
+
+_MORE, _LONG, _COMMAND = 1, 2, 4
+_VERSION_AT, _MECHANISM_AT, _MECHANISM_END = 10, 12, 32
+_MAY_CONNECT = (b"REQ", b"DEALER", b"ROUTER")
+_SHORT = [bytes((_MORE, size)) for size in range(256)], [bytes((0, size)) for size in range(256)]
+
+
+class ProtocolError(Exception):
+    """What the peer says makes no sense; `last_words` is what to tell it before the connection is closed."""
+
+    def __init__(self, reason: str, last_words: bytes = b"") -> None:
+        super().__init__(reason)
+        self.last_words = last_words
+
+
+class TooLarge(list[bytes]):
+    """A message that is larger than allowed. Only its first frames were kept, to know whom to answer."""
+
+
+def encode(frames: Sequence[bytes]) -> bytes:
+    """A message as it goes over the wire."""
+    parts = []
+    last = len(frames) - 1
+    for n, frame in enumerate(frames):
+        size = len(frame)
+        if size < 256:
+            parts.append(_SHORT[n == last][size])
+        else:
+            parts.append(bytes((_LONG | (n < last),)) + size.to_bytes(8, "big"))
+        parts.append(frame)
+    return b"".join(parts)
+
+
+def _command(name: bytes, data: bytes) -> bytes:
+    body = bytes((len(name),)) + name + data
+    return bytes((_COMMAND, len(body))) + body
+
+
+def _properties(**values: bytes) -> bytes:
+    parts = []
+    for name, value in values.items():
+        key = name.replace("_", "-").encode()
+        parts += [bytes((len(key),)), key, len(value).to_bytes(4, "big"), value]
+    return b"".join(parts)
+
+
+READY = _command(b"READY", _properties(Socket_Type=b"ROUTER", Identity=b""))
+
+
+class Decoder:
+    """One connection, from its first byte. `to_say` is what the protocol itself has to say next."""
+
+    def __init__(self, max_message: int) -> None:
+        self._max_message = max_message
+        self._pieces: list[bytes] = []
+        self._size = 0  # of the pieces
+        self._needed = 1  # bytes to go on
+        self._skipping = 0  # bytes to come that nobody wants
+        self._greeted = self._ready = False
+        self._frames: list[bytes] = []
+        self._frame_bytes = 0
+        self._too_large = False
+        self.to_say = [GREETING]
+
+    @property
+    def incomplete(self) -> int:
+        """Bytes that are kept of a message that has not ended yet."""
+        return self._size + self._frame_bytes
+
+    def receive(self, data: bytes) -> list[list[bytes]]:
+        """The messages that are complete with this."""
+        if self._skipping:
+            skipped = min(self._skipping, len(data))
+            self._skipping -= skipped
+            data = data[skipped:]
+        self._pieces.append(data)
+        self._size += len(data)
+        if self._size < self._needed:
+            return []
+        if len(self._pieces) > 1:
+            data = b"".join(self._pieces)
+        messages: list[list[bytes]] = []
+        start = self._read_frames(data, messages) if self._greeted else self._greet(data, messages)
+        rest = data[start:]
+        self._pieces = [rest] if rest else []
+        self._size = len(rest)
+        return messages
+
+    def _greet(self, data: bytes, messages: list[list[bytes]]) -> int:
+        if data[0] != GREETING[0] or (len(data) > 9 and data[9] != GREETING[9]):
+            raise ProtocolError("this is not ZeroMQ")
+        if len(data) > _VERSION_AT and data[_VERSION_AT] < 3:
+            raise ProtocolError("this is a version of ZeroMQ's protocol before 3.0")
+        if len(data) < GREETING_BYTES:
+            self._needed = _VERSION_AT + 1 if len(data) <= _VERSION_AT else GREETING_BYTES
+            return 0
+        if data[_MECHANISM_AT:_MECHANISM_END].rstrip(b"\0") != b"NULL":
+            raise ProtocolError("there is no security mechanism here but NULL")
+        self._greeted = True
+        self.to_say.append(READY)
+        return self._read_frames(data, messages, GREETING_BYTES)
+
+    def _read_frames(self, data: bytes, messages: list[list[bytes]], start: int = 0) -> int:
+        """Reads whole frames; answers where the first one begins that is not complete yet."""
+        end = len(data)
+        while True:
+            left = end - start
+            if left < 2:
+                self._needed = 2
+                return start
+            flags, size, head = data[start], data[start + 1], 2
+            if flags & _LONG:
+                if left < 9:
+                    self._needed = 9
+                    return start
+                size, head = int.from_bytes(data[start + 1 : start + 9], "big"), 9
+            stop = start + head + size
+            if flags >= _COMMAND:
+                self._check_command(flags, size)
+            elif self._is_unwanted(size):
+                self._skipping = max(0, stop - end)
+                start = min(stop, end)
+                self._end_of_frame(flags, messages)
+                continue
+            if stop > end:
+                self._needed = head + size
+                return start
+            body = data[start + head : stop]
+            start = stop
+            if flags >= _COMMAND:
+                self._obey(body)
+            else:
+                self._frames.append(body)
+                self._frame_bytes += size
+                self._end_of_frame(flags, messages)
+
+    def _is_unwanted(self, size: int) -> bool:
+        if not self._ready:
+            raise ProtocolError("a message before READY")
+        if self._frame_bytes + size > self._max_message or len(self._frames) == MAX_FRAMES:
+            self._too_large = True
+        return self._too_large
+
+    def _end_of_frame(self, flags: int, messages: list[list[bytes]]) -> None:
+        if not flags & _MORE:
+            messages.append(TooLarge(self._frames) if self._too_large else self._frames)
+            self._frames = []
+            self._frame_bytes = 0
+            self._too_large = False
+
+    def _check_command(self, flags: int, size: int) -> None:
+        if flags not in (_COMMAND, _COMMAND | _LONG):
+            raise ProtocolError(f"flags {flags:#x} mean nothing")
+        if size > MAX_COMMAND:
+            raise ProtocolError("a command that is too long", _error("too long"))
+
+    def _obey(self, body: bytes) -> None:
+        length = body[0] if body else 0
+        name, data = body[1 : 1 + length], body[1 + length :]
+        if name == b"READY":
+            if _socket_type(data) not in _MAY_CONNECT:
+                raise ProtocolError("a socket that is no REQ or DEALER", _error("use a REQ or DEALER socket"))
+            self._ready = True
+        elif name == b"PING":
+            self.to_say.append(_command(b"PONG", data[2:18]))
+        elif name == b"ERROR" or not self._ready:
+            raise ProtocolError("the peer does not want to talk")
+
+
+def _error(reason: str) -> bytes:
+    return _command(b"ERROR", bytes((len(reason),)) + reason.encode())
+
+
+def _socket_type(metadata: bytes) -> bytes | None:
+    """The property of that name. Names of properties are not case-sensitive."""
+    at = 0
+    while at < len(metadata):
+        value_at = at + 1 + metadata[at] + 4
+        name = metadata[at + 1 : value_at - 4]
+        end = value_at + int.from_bytes(metadata[value_at - 4 : value_at], "big")
+        if end > len(metadata):
+            return None
+        if name.lower() == b"socket-type":
+            return metadata[value_at:end]
+        at = end
+    return None

@@ -1,0 +1,172 @@
+"""Which topics and partitions there are, in which store each partition is, and how far it goes.
+
+The catalogue is in the store we connect to, which is store 1. Entries of a partition are in the store that
+the catalogue names; where that is another one, its end is asked there, all stores at the same time.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import asyncpg
+
+from nuncius.pipeline import place
+from nuncius.pipeline.errors import NoSuchTopic, PipelineError
+from nuncius.pipeline.options import ReadOptions
+
+_BROKEN = (
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+)
+_NOT_OURS = (asyncpg.UndefinedFunctionError, asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError)
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition and what can be read of it now: from `first` up to but not including `next`."""
+
+    topic: str
+    topic_id: int
+    partition: int
+    partition_id: int
+    dsn: str
+    first: int
+    next: int
+
+    def __str__(self) -> str:
+        return f"partition {self.partition} of topic {self.topic!r}"
+
+
+class Stores:
+    """Connections to stores, made when they are needed and again when they break."""
+
+    def __init__(self, main: str) -> None:
+        self.main = main
+        self._open: dict[str, tuple[ExitStack, place.Database]] = {}
+
+    def rows(self, dsn: str, sql: str, *arguments: Any) -> list[asyncpg.Record]:
+        """What a store answers. Only for what may be asked twice."""
+        try:
+            return self._database(dsn).rows(sql, *arguments)
+        except _BROKEN:
+            self._drop(dsn)
+        except _NOT_OURS as error:
+            raise PipelineError(
+                f"the database at {place.shown(dsn)} has no nuncius schema, or one older than this program: "
+                "bring it up to date with 'nuncius migrate'"
+            ) from error
+        return self._database(dsn).rows(sql, *arguments)
+
+    def close(self) -> None:
+        for dsn in list(self._open):
+            self._drop(dsn)
+
+    def _database(self, dsn: str) -> place.Database:
+        if dsn not in self._open:
+            with ExitStack() as stack:
+                database = stack.enter_context(place.connect(dsn))
+                self._open[dsn] = (stack.pop_all(), database)
+        return self._open[dsn][1]
+
+    def _drop(self, dsn: str) -> None:
+        found = self._open.pop(dsn, None)
+        if found is not None:
+            found[0].close()
+
+
+@contextmanager
+def stores(main: str) -> Iterator[Stores]:
+    """Connections for as long as the context lasts."""
+    opened = Stores(main)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def look(stores: Stores, options: ReadOptions) -> list[Partition]:
+    """The partitions that the options name and that exist, by topic and number."""
+    names = options.topics or _matching(stores, options.pattern or "")
+    rows = stores.rows(stores.main, "select * from nuncius.readable_ranges($1)", list(names))
+    elsewhere: dict[str, list[int]] = {}
+    found = []
+    for row in rows:
+        if options.partitions is not None and row["partition"] not in options.partitions:
+            continue
+        dsn = stores.main if row["store_id"] == 1 else _address(row)
+        if row["next"] is None:
+            elsewhere.setdefault(dsn, []).append(row["partition_id"])
+        found.append(
+            Partition(
+                row["topic_name"],
+                row["topic_id"],
+                row["partition"],
+                row["partition_id"],
+                dsn,
+                row["first_offset"],
+                row["first_offset"] if row["next"] is None else row["next"],
+            )
+        )
+    if not elsewhere:
+        return found
+    ends = _ends(stores, elsewhere)
+    return [replace(p, next=max(p.first, ends.get(p.partition_id, p.next))) for p in found]
+
+
+def expect(options: ReadOptions, found: Iterable[Partition]) -> None:
+    """Fails when a topic or a partition that was named is not there."""
+    topics: dict[str, set[int]] = {}
+    for partition in found:
+        topics.setdefault(partition.topic, set()).add(partition.partition)
+    for name in options.topics:
+        if name not in topics and options.partitions is None:
+            raise NoSuchTopic(
+                f"there is no topic {name!r}: publish to it, or make it with 'nuncius topic create'"
+            )
+    missing = (options.partitions or frozenset()) - set().union(*topics.values())
+    if missing:
+        raise NoSuchTopic(
+            f"there is no partition {', '.join(map(str, sorted(missing)))} of "
+            f"{', '.join(options.topics) or options.pattern}"
+        )
+    for offsets in (options.start, options.end):
+        if isinstance(offsets, Mapping):
+            _expect_offsets(offsets, topics)
+
+
+def _expect_offsets(offsets: Mapping[str, Mapping[int, int]], topics: Mapping[str, set[int]]) -> None:
+    for topic, places in offsets.items():
+        for number in places:
+            if number not in topics.get(topic, ()):
+                raise NoSuchTopic(
+                    f"offsets are given for partition {number} of topic {topic!r}, "
+                    "which is not there or not to be read"
+                )
+
+
+def _matching(stores: Stores, pattern: str) -> list[str]:
+    rows = stores.rows(stores.main, "select topic_name from nuncius.topics order by 1")
+    return [row["topic_name"] for row in rows if re.fullmatch(pattern, row["topic_name"])]
+
+
+def _address(row: asyncpg.Record) -> str:
+    if not row["dsn"]:
+        raise PipelineError(
+            f"partition {row['partition']} of topic {row['topic_name']!r} is in store {row['store_id']}, "
+            "for which table nuncius.stores has no address"
+        )
+    return str(row["dsn"])
+
+
+def _ends(stores: Stores, elsewhere: Mapping[str, list[int]]) -> dict[int, int]:
+    def ask(dsn: str) -> list[asyncpg.Record]:
+        return stores.rows(dsn, "select * from nuncius.ends_here($1)", elsewhere[dsn])
+
+    with ThreadPoolExecutor(min(8, len(elsewhere)), thread_name_prefix="nuncius-ends") as threads:
+        answers = list(threads.map(ask, elsewhere))
+    return {row["partition_id"]: row["next"] for rows in answers for row in rows if row["next"] is not None}

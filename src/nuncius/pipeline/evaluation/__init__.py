@@ -1,0 +1,1 @@
+"""The evaluation of trace files: `traces` finds and reads them, `figures` computes, `report` shows."""

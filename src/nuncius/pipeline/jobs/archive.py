@@ -1,0 +1,126 @@
+"""`archive` moves topics into the lake, exactly once, and lets retention drop what is there."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from nuncius.pipeline import options
+from nuncius.pipeline.catalogue import stores
+from nuncius.pipeline.errors import InvalidOption
+from nuncius.pipeline.jobs.job import Context, Job, Summary
+from nuncius.pipeline.lake import ledger
+from nuncius.pipeline.lake.archive import Archive
+from nuncius.pipeline.lake.files import LakeFile
+from nuncius.pipeline.lake.stretches import within
+from nuncius.pipeline.lake.table import Lake, Overtaken
+from nuncius.pipeline.options import ReadOptions
+from nuncius.pipeline.place import Database
+
+ROWS_PER_ROUND = 1_000_000
+EVERY = 60
+LOOK_SECONDS = 1.0
+
+SETTINGS = {
+    "topic": "a topic, or several with commas between them; without it and topicPattern: all",
+    "topicPattern": "a regular expression for the whole names of topics",
+    "lake": "where the lake is, if it is a new one: a directory, or a URL such as s3://bucket/lake",
+    "rowsPerRound": f"how many entries are committed at once ({ROWS_PER_ROUND})",
+    "every": f"with --follow, how many seconds entries may wait for others to join them ({EVERY})",
+}
+
+
+@dataclass
+class Done:
+    """What a run has archived so far."""
+
+    rows: int = 0
+    rounds: int = 0
+    files: int = 0
+    bytes: int = 0
+    topics: set[str] = field(default_factory=set)
+
+    def add(self, files: list[LakeFile]) -> None:
+        self.rounds += bool(files)
+        self.files += len(files)
+        for file in files:
+            self.rows += file.rows
+            self.bytes += file.size
+            self.topics.add(file.topic)
+
+
+def run(context: Context) -> Summary:
+    read = _options(context)
+    rows, every = _number(context, "rowsPerRound", ROWS_PER_ROUND), _number(context, "every", EVERY)
+    done = Done()
+    with ledger.alone(context.dsn) as db, stores(context.dsn) as asked:
+        lake = _lake(context, db)
+        archive = Archive(context.spark, asked, read, lake)
+        work_off(context, archive, done, rows)
+        while context.follow and wait_for_more(context, archive, rows, every):
+            work_off(context, archive, done, rows)
+        lag = archive.waiting()
+    return Summary(
+        done.rows,
+        done.rows,
+        {
+            "topics": len(done.topics),
+            "rounds": done.rounds,
+            "files": done.files,
+            "bytes": done.bytes,
+            "lag": lag,
+            "lake": lake.location,
+        },
+    )
+
+
+def work_off(context: Context, archive: Archive, done: Done, rows: int) -> None:
+    """Archives what there is now. What comes meanwhile is for the next time."""
+    pending = archive.look()
+    ends = {stretch.partition.partition_id: stretch.end for stretch in pending}
+    before, total = done.rows, sum(stretch.rows for stretch in pending)
+    while pending and not context.stopping.is_set():
+        context.progress("archiving", done.rows - before, total)
+        try:
+            done.add(archive.round(pending, rows))
+        except Overtaken:
+            context.progress("somebody else archives, too: looking again")
+        pending = within(archive.look(), ends)
+
+
+def wait_for_more(context: Context, archive: Archive, rows: int, every: int) -> bool:
+    """Waits until there is enough for a round, or until some entries have waited long enough: a file for
+    every few entries would be a bad archive. False: the user wants to end the run."""
+    began = time.monotonic()
+    while not context.stopping.wait(LOOK_SECONDS):
+        waiting = archive.waiting()
+        if waiting >= rows or (waiting and time.monotonic() - began >= every):
+            return True
+    return False
+
+
+def _options(context: Context) -> ReadOptions:
+    topics = {name: value for name, value in context.settings.items() if name in ("topic", "topicPattern")}
+    return options.parse({"store": context.dsn, **(topics or {"topicPattern": ".*"})}, streaming=False)
+
+
+def _lake(context: Context, db: Database) -> Lake:
+    """The store's lake; a new one is in the data directory unless somebody says where."""
+    known = ledger.location(db, context.settings.get("lake"))
+    if known is None:
+        if context.data_dir is None:
+            raise InvalidOption("where shall the lake be? Give a directory or a URL: --set lake=...")
+        known = str(context.data_dir / "lake")
+    lake = Lake(known)
+    ledger.enter(db, lake)
+    return lake
+
+
+def _number(context: Context, name: str, default: int) -> int:
+    text = context.setting(name, str(default))
+    if not text.isdecimal() or int(text) == 0:
+        raise InvalidOption(f"{name} is a number from 1 on, not {text!r}")
+    return int(text)
+
+
+JOB = Job("archive", "moves topics into the lake, and lets retention drop what is there", run, SETTINGS)

@@ -1,0 +1,106 @@
+"""Running a streaming query inside a job: to the end of what there is, or until the user has enough."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+LOOK_SECONDS = 1
+GRACE_SECONDS = 10
+PACE = "1 second"  # nobody needs statistics sooner, and an idle stream asks the store that often
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """What a query did, as far as Spark tells."""
+
+    batches: int = 0
+    rows_read: int = 0
+    rows_written: int = 0
+    """What the sink was given; 0 if it does not say."""
+    rows_late: int = 0
+    """Rows that came after their window was closed, and were dropped."""
+
+    def __add__(self, other: Streamed) -> Streamed:
+        return Streamed(
+            self.batches + other.batches,
+            self.rows_read + other.rows_read,
+            self.rows_written + other.rows_written,
+            self.rows_late + other.rows_late,
+        )
+
+
+class _Account:
+    """Sums up the progress reports of a query. Spark keeps the last hundred of them, and repeats itself
+    while there is nothing to do, so each batch counts with its largest figures."""
+
+    def __init__(self) -> None:
+        self._settled = Streamed()
+        self._recent: dict[int, Streamed] = {}
+
+    def add(self, reports: list[Any]) -> None:
+        for report in reports:
+            late = sum(state["numRowsDroppedByWatermark"] for state in report["stateOperators"])
+            rows, written = report["numInputRows"], max(report["sink"]["numOutputRows"], 0)
+            before = self._recent.get(report["batchId"], Streamed())
+            self._recent[report["batchId"]] = Streamed(
+                int(before.batches or rows > 0 or written > 0),
+                max(before.rows_read, rows),
+                max(before.rows_written, written),
+                max(before.rows_late, late),
+            )
+        oldest = min((report["batchId"] for report in reports), default=0)
+        for number in [number for number in self._recent if number < oldest]:
+            self._settled += self._recent.pop(number)
+
+    def total(self) -> Streamed:
+        return sum(self._recent.values(), self._settled)
+
+
+def run(
+    writer: DataStreamWriter,
+    checkpoint: str,
+    *,
+    follow: bool,
+    stopping: threading.Event,
+    show: Callable[[str, int | None, int | None], None],
+) -> Streamed:
+    """Starts the query and waits for its end. A query that fails raises what Spark raised."""
+    trigger = writer.trigger(processingTime=PACE) if follow else writer.trigger(availableNow=True)
+    query = trigger.option("checkpointLocation", checkpoint).start()
+    account = _Account()
+    try:
+        _watch(query, account, stopping, show)
+        if follow:
+            _let_finish(query)
+    finally:
+        query.stop()
+        account.add(query.recentProgress)
+    return account.total()
+
+
+def _watch(
+    query: StreamingQuery,
+    account: _Account,
+    stopping: threading.Event,
+    show: Callable[[str, int | None, int | None], None],
+) -> None:
+    while not query.awaitTermination(LOOK_SECONDS):
+        account.add(query.recentProgress)
+        so_far = account.total()
+        show(f"batch {so_far.batches}", so_far.rows_read, None)
+        if stopping.is_set():
+            return
+
+
+def _let_finish(query: StreamingQuery) -> None:
+    """Waits a while for the end of the batch that is under way, so that it need not be repeated next time."""
+    for _ in range(GRACE_SECONDS * 10):
+        if not query.status["isTriggerActive"] or query.awaitTermination(0.1):  # type: ignore[arg-type]
+            return

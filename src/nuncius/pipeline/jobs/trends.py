@@ -1,0 +1,152 @@
+"""`trends`: what a topic talks about. The most frequent words, hashtags or values of a JSON field, in windows
+of time that slide, published to a topic window by window.
+
+A window is published when it is over: when an entry has come that is later than the window's end by more than
+`late`. What comes for it afterwards is dropped and counted. The clock of all this is the entries' own, so a
+topic without news has no new trends, and reading an old topic gives the trends of its time.
+
+All entries that are there are read as one batch, however many: read in portions, a partition that is behind
+its neighbours would look late, and it would be dropped.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as sf
+
+from nuncius.pipeline.errors import InvalidOption
+from nuncius.pipeline.jobs.job import Context, Job, Summary
+
+WINDOW, SLIDE, LATE, OF, TOP = "10 minutes", "1 minute", "5 minutes", "words", 10
+_WORD = r"(\p{L}[\p{L}\p{M}\p{N}]*)"
+_HASHTAG = r"(#[\p{L}\p{M}\p{N}_]+)"
+_FIELD = "json:"
+
+SETTINGS = {
+    "topic": "the topic to read",
+    "to": "the topic to publish to; by default the same name with .trends behind it",
+    "window": f"the length of a window ({WINDOW})",
+    "slide": f"how far apart windows begin ({SLIDE})",
+    "late": f"how long a window waits for entries that come late ({LATE})",
+    "of": f"words, hashtags, or json:FIELD ({OF})",
+    "at": "when an entry counts: arrival, or json:FIELD with a time in it (arrival)",
+    "top": f"how many of each window ({TOP})",
+}
+
+
+def trends(
+    entries: DataFrame,
+    *,
+    window: str = WINDOW,
+    slide: str = SLIDE,
+    late: str = LATE,
+    of: str = OF,
+    top: int = TOP,
+    at: str = "arrival",
+) -> DataFrame:
+    """The most frequent terms of each window, for a table of entries: columns `window_start`, `window_end`,
+    `rank`, `term` and `count`. Equally frequent ones are ranked by the alphabet."""
+    return ranked(counted(entries, window=window, slide=slide, late=late, of=of, at=at), top)
+
+
+def counted(
+    entries: DataFrame,
+    *,
+    window: str = WINDOW,
+    slide: str = SLIDE,
+    late: str = LATE,
+    of: str = OF,
+    at: str = "arrival",
+) -> DataFrame:
+    """How often each term is in each window, for a table or a stream of entries."""
+    text = sf.col("value").cast("string")
+    said = entries.select(_time(at, text).alias("time"), _terms(of, text).alias("terms"))
+    return (
+        said.withWatermark("time", late)
+        # Outer: entries without terms move the clock, too. Spark would drop the others before it looks at it.
+        .select("time", sf.explode_outer("terms").alias("term"))
+        .where("term is not null")
+        .groupBy(sf.window("time", window, slide), "term")
+        .agg(sf.count("*").alias("count"))
+        .select(
+            sf.col("window.start").alias("window_start"),
+            sf.col("window.end").alias("window_end"),
+            "term",
+            "count",
+        )
+    )
+
+
+def ranked(counts: DataFrame, top: int = TOP) -> DataFrame:
+    """The first of each window."""
+    order = Window.partitionBy("window_start", "window_end").orderBy(sf.desc("count"), "term")
+    return (
+        counts.withColumn("rank", sf.row_number().over(order))
+        .where(sf.col("rank") <= top)
+        .select("window_start", "window_end", "rank", "term", "count")
+    )
+
+
+def _terms(of: str, text: Column) -> Column:
+    if of == "words":
+        return sf.regexp_extract_all(sf.lower(text), sf.lit(_WORD))
+    if of == "hashtags":
+        return sf.regexp_extract_all(sf.lower(text), sf.lit(_HASHTAG))
+    if of.startswith(_FIELD) and of != _FIELD:
+        found = sf.get_json_object(text, _path(of))
+        # One value, or a list of them.
+        values = sf.coalesce(sf.from_json(found, "array<string>"), sf.array(found))
+        return sf.filter(values, lambda value: value.isNotNull())
+    raise InvalidOption(f"trends are of words, hashtags or json:FIELD, not of {of!r}")
+
+
+def _time(at: str, text: Column) -> Column:
+    if at == "arrival":
+        return sf.col("time")
+    if at.startswith(_FIELD) and at != _FIELD:
+        return sf.try_to_timestamp(sf.get_json_object(text, _path(at)))
+    raise InvalidOption(f"an entry counts at its arrival or at json:FIELD, not at {at!r}")
+
+
+def _path(setting: str) -> str:
+    return "$." + setting.removeprefix(_FIELD)
+
+
+def run(context: Context) -> Summary:
+    topic = context.setting("topic")
+    to = context.setting("to", f"{topic}.trends")
+    names = ("window", "slide", "late", "of", "at")
+    chosen = {name: context.settings[name] for name in names if name in context.settings}
+    top = _number(context.setting("top", str(TOP)))
+    counts = counted(context.read(stream=True, topic=topic), **chosen)
+    written = windows = 0
+
+    def publish(closed: DataFrame, _: int) -> None:
+        """Windows that are over. The sink takes query and batch into account, so a replay adds nothing."""
+        nonlocal written, windows
+        result = ranked(closed, top).orderBy("window_start", "rank").coalesce(1).persist()
+        try:
+            rows, starts = result.agg(sf.count("*"), sf.count_distinct("window_start")).collect()[0]
+            if rows:
+                key = sf.date_format("window_start", "yyyy-MM-dd'T'HH:mm:ss'Z'").alias("key")
+                lines = result.select(sf.to_json(sf.struct(*result.columns)).alias("value"), key)
+                options = {"store": context.dsn, "topic": to, "name": "trends"}
+                lines.write.format("nuncius").options(**options).mode("append").save()
+            written += rows
+            windows += starts
+        finally:
+            result.unpersist()
+
+    place = context.checkpoint_for(topic=topic, to=to, **chosen)
+    done = context.stream(counts.writeStream.foreachBatch(publish), checkpoint=place)
+    facts: dict[str, object] = {"topic": to, "windows": windows, "late": done.rows_late}
+    return Summary(done.rows_read, written, facts)
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 10_000:
+        raise InvalidOption(f"top is a number from 1 to 10000, not {text!r}")
+    return int(text)
+
+
+JOB = Job("trends", "The most frequent words, hashtags or JSON values, by windows of time.", run, SETTINGS)

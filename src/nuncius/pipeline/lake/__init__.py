@@ -1,0 +1,10 @@
+"""The lake: topics archived in a Delta table, in files that the broker's tables no longer need to hold.
+
+`table` knows which files there are, `files` reads one, `writer` writes them, `maintenance` merges small ones
+and lets old ones go.
+"""
+
+from nuncius.pipeline.lake.files import LakeFile
+from nuncius.pipeline.lake.table import Lake
+
+__all__ = ["Lake", "LakeFile"]

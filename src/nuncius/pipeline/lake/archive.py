@@ -1,0 +1,137 @@
+"""Moving topics into the lake, round by round.
+
+There is no checkpoint that could be lost. Offsets are dense and entries never change, so the lake itself says
+what it has, and a round adds what it has not: tasks write files, then one commit adds them all. A crash
+leaves a round committed, or nothing of it. After the commit the lake, which is a subscriber of its topics,
+confirms what it has; until then retention keeps it.
+
+Tasks read as our source does, but what they read goes into files at once, not through Spark.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from nuncius.pipeline import slices
+from nuncius.pipeline.catalogue import Partition, Stores, expect, look
+from nuncius.pipeline.columns import Shape
+from nuncius.pipeline.errors import DataLoss, InvalidOption
+from nuncius.pipeline.lake import storage, writer
+from nuncius.pipeline.lake.files import CONSTANT, LakeFile
+from nuncius.pipeline.lake.stretches import Stretch, cut, share, without
+from nuncius.pipeline.lake.table import Lake
+from nuncius.pipeline.options import ReadOptions
+from nuncius.pipeline.schema import EXTRA, SCHEMA
+from nuncius.pipeline.slices import Part, Slice
+from nuncius.pipeline.subscription import Subscription
+from nuncius.pipeline.tiers import Range
+
+SUBSCRIBER = "archive"
+_READ = StructType([column for column in [*SCHEMA, *EXTRA] if column.name not in CONSTANT])
+
+
+class Archive:
+    """Topics on their way into a lake."""
+
+    def __init__(self, spark: SparkSession, stores: Stores, options: ReadOptions, lake: Lake) -> None:
+        self._spark = spark
+        self._stores = stores
+        self._options = options
+        self._lake = lake
+        self._subscription = Subscription(stores, SUBSCRIBER, hold_retention=True)
+        self._followed: set[int] = set()
+
+    def look(self) -> list[Stretch]:
+        """What the lake has not got. From now on, retention keeps that."""
+        there = look(self._stores, self._options)
+        if not self._followed:
+            expect(self._options, there)
+        topics = {partition.topic_id for partition in there}
+        if not topics <= self._followed:
+            self._subscription.follow(topics, "earliest")
+            self._followed |= topics
+            there = look(self._stores, self._options)  # retention may have gone on before it was held
+        self._lake.refresh()
+        self._confirm(there)  # what a run that broke off has committed and not confirmed
+        return self._pending(there)
+
+    def waiting(self) -> int:
+        """How many entries there are that the lake had not got when it was last looked at."""
+        return sum(stretch.rows for stretch in self._pending(look(self._stores, self._options)))
+
+    def round(self, pending: Iterable[Stretch], rows: int) -> list[LakeFile]:
+        """Archives so many rows of what is pending, if nobody else has archived since the last look. Answers
+        with what was added."""
+        rounds = self._lake.rounds
+        chosen = share(list(pending), rows)
+        pieces = cut(chosen, self._spark.sparkContext.defaultParallelism)
+        work = partial(copy, self._lake.location, self._lake.options)
+        files: list[LakeFile] = (
+            self._spark.sparkContext.parallelize(pieces, len(pieces)).flatMap(work).collect()
+        )
+        self._account_for(without(chosen, files))
+        self._see(files)
+        if files:
+            self._lake.append(files, rounds)
+            self._confirm(stretch.partition for stretch in chosen)
+        return files
+
+    def _pending(self, there: Iterable[Partition]) -> list[Stretch]:
+        ends = self._lake.ends()
+        pending = []
+        for partition in there:
+            end = ends.get(partition.partition_id, 0)
+            if end > partition.next:
+                raise DataLoss(
+                    f"the lake has {partition} up to offset {end - 1}, but in the store it ends before "
+                    f"{partition.next}: the store was restored from an older backup, or it is another one"
+                )
+            if max(end, partition.first) < partition.next:
+                pending.append(Stretch(partition, max(end, partition.first), partition.next))
+        return pending
+
+    def _account_for(self, missing: Sequence[Stretch]) -> None:
+        """Entries may be gone because their topic was purged or deleted. For no other reason."""
+        if not missing:
+            return
+        kept = {partition.partition_id: partition.first for partition in look(self._stores, self._options)}
+        for stretch in missing:
+            first = kept.get(stretch.partition.partition_id)
+            if first is not None and first < stretch.end:
+                raise DataLoss(
+                    f"entries of {stretch.partition} from offset {max(first, stretch.start)} to "
+                    f"{stretch.end - 1} could not be read, although nobody has removed them"
+                )
+
+    def _see(self, files: Iterable[LakeFile]) -> None:
+        """Executors may be on other machines, and write where nobody else looks."""
+        absent = storage.absent(
+            self._lake.location, self._lake.options, {file.path: file.size for file in files}
+        )
+        if absent:
+            raise InvalidOption(
+                f"executors have written files to {self._lake.location} that are not there (such as "
+                f"{absent[0]}): the lake has to be where all machines of the cluster reach it"
+            )
+
+    def _confirm(self, partitions: Iterable[Partition]) -> None:
+        ends = self._lake.ends()
+        ranges = {
+            Stretch(partition, 0, 0).place: Range(partition, partition.first, partition.next)
+            for partition in partitions
+            if partition.partition_id in ends
+        }
+        done = {place: ends[found.partition.partition_id] for place, found in ranges.items()}
+        self._subscription.confirm(done, ranges)
+
+
+def copy(location: str, options: Mapping[str, str], piece: Stretch) -> list[LakeFile]:
+    """What a task does: it writes a piece into files. What it does not find, the driver looks into."""
+    partition = piece.partition
+    wanted = Slice(partition, (Part(piece.start, piece.end),), fail_on_data_loss=False)
+    target = writer.Target(
+        location, partition.topic, partition.partition, partition.partition_id, tuple(options.items())
+    )
+    return list(writer.write(target, slices.read(Shape(_READ, timed=False), wanted)))

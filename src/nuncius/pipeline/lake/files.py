@@ -1,0 +1,94 @@
+"""One file of the lake.
+
+A file holds consecutive entries of one partition, without a gap. So the place of an offset in it is known
+without looking, and the columns that are the same in every row are not in the file but in the table.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from nuncius.pipeline.lake import storage
+from nuncius.pipeline.schema import EXTRA, SCHEMA
+
+COLUMNS: pa.Schema = to_arrow_schema(StructType([*SCHEMA, *EXTRA]), timezone="UTC")
+"""The columns of the table, as Arrow and the source see them."""
+CONSTANT = ("topic", "partition", "partition_id")
+"""Those that are the same throughout a file."""
+STORED: pa.Schema = pa.schema([column for column in COLUMNS if column.name not in CONSTANT])
+"""Those that are in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LakeFile:
+    path: str
+    """Within the lake."""
+    topic: str
+    partition: int
+    partition_id: int
+    first: int
+    end: int
+    """The offset after the last."""
+    first_time: int
+    """Microseconds since 1970 of the earliest entry."""
+    last_time: int
+    size: int = 0
+    """Bytes."""
+    location: str = ""
+    """The lake's."""
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Of the lake's storage; they may hold secrets."""
+
+    @property
+    def rows(self) -> int:
+        return self.end - self.first
+
+
+def read(file: LakeFile, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The entries of a file from one offset to before another, in order."""
+    start, end = max(start, file.first), min(end, file.end)
+    if start >= end:
+        return
+    schema = pa.schema([COLUMNS.field(name) for name in columns])
+    # A column is read even if none is asked for: it tells how many rows there are.
+    stored = [name for name in columns if name not in CONSTANT] or ["offset"]
+    files = storage.filesystem(file.location, dict(file.options))
+    with files.open_input_file(file.path) as opened:
+        parquet = pq.ParquetFile(opened)
+        groups, skipped = _groups(parquet.metadata, start - file.first, end - file.first)
+        position = file.first + skipped
+        for batch in parquet.iter_batches(row_groups=groups, columns=stored):
+            after = position + batch.num_rows
+            if after > start and position < end:
+                wanted = batch.slice(max(start - position, 0), min(end, after) - max(start, position))
+                yield _with_constants(wanted, file, schema)
+            position = after
+
+
+def _groups(metadata: pq.FileMetaData, start: int, end: int) -> tuple[list[int], int]:
+    """The row groups that hold rows start to end, and how many rows lie before them."""
+    wanted, skipped, row = [], 0, 0
+    for group in range(metadata.num_row_groups):
+        after = row + metadata.row_group(group).num_rows
+        if after <= start:
+            skipped = after
+        elif row < end:
+            wanted.append(group)
+        row = after
+    return wanted, skipped
+
+
+def _with_constants(batch: pa.RecordBatch, file: LakeFile, schema: pa.Schema) -> pa.RecordBatch:
+    arrays = []
+    for column in schema:
+        if column.name in CONSTANT:
+            value = pa.scalar(getattr(file, column.name), column.type)
+            arrays.append(pa.repeat(value, batch.num_rows))
+        else:
+            array = batch.column(column.name)
+            arrays.append(array if array.type == column.type else array.cast(column.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,55 @@
+"""What the store knows about its lake: where it is, and who archives into it at the moment."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nuncius.pipeline import place
+from nuncius.pipeline.errors import InvalidOption, PipelineError
+from nuncius.pipeline.lake import storage
+from nuncius.pipeline.lake.table import Lake
+from nuncius.pipeline.place import Database
+
+NAME = "main"
+LOCK = 78008
+
+
+class ArchiveRuns(PipelineError):
+    """Somebody else archives."""
+
+
+def location(db: Database, given: str | None = None) -> str | None:
+    """Where the lake is: as given, or else as the store knows; None: it has none yet."""
+    if given:
+        return storage.normal(given)
+    known: str | None = db.value("select location from nuncius.lakes where lake_name = $1", NAME)
+    return known
+
+
+def enter(db: Database, lake: Lake) -> None:
+    """Writes down that this is the store's lake, and makes it if need be. It cannot become another one
+    unnoticed: entries that only one of them has would be missing from the other."""
+    known = location(db)
+    if known is None:
+        if lake.exists() and lake.rounds > 0:
+            raise InvalidOption(f"the lake at {lake.location} is another store's: choose another place")
+    elif known != lake.location:
+        raise InvalidOption(
+            f"the lake of this store is at {known}, not at {lake.location}. To move it, copy its files and "
+            "change its location in table nuncius.lakes"
+        )
+    lake.create()
+    db.execute(
+        "insert into nuncius.lakes (lake_name, location) values ($1, $2) on conflict do nothing",
+        NAME,
+        lake.location,
+    )
+
+
+@contextmanager
+def alone(dsn: str) -> Iterator[Database]:
+    """Keeps others from archiving for as long as the context lasts. They would do the same work for nothing;
+    that nothing is archived twice is the table's business."""
+    with place.connect(dsn) as db:
+        if not db.value("select pg_try_advisory_lock($1, 1)", LOCK):
+            raise ArchiveRuns("another run archives this store at the moment: stop it, or let it finish")
+        yield db  # the lock goes with the connection

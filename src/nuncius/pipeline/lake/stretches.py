@@ -1,0 +1,74 @@
+"""Stretches of entries that are to be archived: shared out to rounds, cut into pieces for tasks, and compared
+with what the tasks found."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from nuncius.pipeline import positions, slices
+from nuncius.pipeline.catalogue import Partition
+from nuncius.pipeline.lake.files import LakeFile
+from nuncius.pipeline.positions import Place
+
+# Smaller pieces cost more than they gain by being worked on at the same time.
+SMALLEST_PIECE = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Entries of a partition, from one offset up to but not including another."""
+
+    partition: Partition
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        return self.end - self.start
+
+    @property
+    def place(self) -> Place:
+        return Place(self.partition.topic, self.partition.topic_id, self.partition.partition)
+
+
+def within(stretches: Iterable[Stretch], ends: Mapping[int, int]) -> list[Stretch]:
+    """What of the stretches lies before the ends of their partitions."""
+    limits = [(stretch, ends.get(stretch.partition.partition_id, 0)) for stretch in stretches]
+    return [replace(stretch, end=min(stretch.end, end)) for stretch, end in limits if stretch.start < end]
+
+
+def share(stretches: Sequence[Stretch], rows: int) -> list[Stretch]:
+    """The beginnings of stretches, so many rows together, shared fairly."""
+    shares = positions.share(rows, {stretch.place: stretch.rows for stretch in stretches})
+    return [
+        replace(stretch, end=stretch.start + shares[stretch.place])
+        for stretch in stretches
+        if shares[stretch.place]
+    ]
+
+
+def cut(stretches: Sequence[Stretch], workers: int) -> list[Stretch]:
+    """Pieces, so that all workers have something to do."""
+    size = max(SMALLEST_PIECE, -(-sum(stretch.rows for stretch in stretches) // workers))
+    return [
+        replace(stretch, start=start, end=end)
+        for stretch in stretches
+        for start, end in slices.cut(stretch.start, stretch.end, size)
+    ]
+
+
+def without(stretches: Iterable[Stretch], files: Iterable[LakeFile]) -> list[Stretch]:
+    """What of the stretches is in none of the files."""
+    held: dict[int, list[LakeFile]] = defaultdict(list)
+    for file in sorted(files, key=lambda file: file.first):
+        held[file.partition_id].append(file)
+    missing = []
+    for stretch in stretches:
+        at = stretch.start
+        for file in held[stretch.partition.partition_id]:
+            if at < file.first:
+                missing.append(replace(stretch, start=at, end=file.first))
+            at = file.end
+        if at < stretch.end:
+            missing.append(replace(stretch, start=at))
+    return missing

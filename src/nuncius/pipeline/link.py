@@ -1,0 +1,97 @@
+"""The connections of a Spark worker to stores, by ADBC: PostgreSQL's binary rows straight into Arrow.
+
+Making a connection takes longer than reading ten thousand rows, and a worker runs many tasks, so it keeps
+one for each store. A forked worker does not use what its parent opened.
+"""
+
+import os
+from contextlib import closing, suppress
+from typing import Any
+
+import adbc_driver_manager as adbc
+import adbc_driver_postgresql.dbapi as postgresql  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
+
+APPLICATION = "nuncius source"
+BATCH_BYTES = 4 << 20
+KEPT = 4  # stores a worker keeps a connection to
+
+BROKEN = (adbc.OperationalError, OSError)
+"""What a connection that breaks raises: before its first row, and after."""
+
+# The plan is known, and does not depend on when the table was last analysed.
+_SETTINGS = {
+    "application_name": APPLICATION,
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_sort": "off",
+    "max_parallel_workers_per_gather": "0",
+    "jit": "off",
+}
+_links: dict[tuple[int, str], "Link"] = {}
+
+
+class Link:
+    """A connection on which every statement is a transaction, and the publishers it knows by name."""
+
+    def __init__(self, dsn: str) -> None:
+        self._connection = postgresql.connect(dsn, autocommit=True)
+        self._ids = pa.array([], pa.int32())
+        self._names = pa.array([], pa.string())
+        settings = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in _SETTINGS.items())
+        self.table(f"select {settings}")
+
+    def cursor(self) -> Any:
+        """A cursor that answers in batches of a few megabytes; to be closed."""
+        cursor = self._connection.cursor()
+        cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
+        return closing(cursor)
+
+    def table(self, sql: str) -> pa.Table:
+        """The whole answer to a small question."""
+        with self.cursor() as cursor:
+            cursor.execute(sql)
+            return cursor.fetch_arrow_table()
+
+    def names(self, ids: pa.Array) -> pa.Array:
+        """The publishers' names for their ids. One whose name was forgotten has none."""
+        if ids.null_count == len(ids):
+            return pa.nulls(len(ids), pa.string())
+        places = pc.index_in(ids, self._ids, skip_nulls=True)
+        if places.null_count > ids.null_count:
+            self._learn(pc.unique(ids.filter(pc.and_(pc.is_null(places), pc.is_valid(ids)))))
+            places = pc.index_in(ids, self._ids, skip_nulls=True)
+        return self._names.take(places)
+
+    def _learn(self, ids: pa.Array) -> None:
+        """Asks for names. An id that has none is remembered, too."""
+        wanted = ", ".join(map(str, ids.to_pylist()))
+        found = self.table(
+            f"select i, publisher_name::text from unnest(array[{wanted}]) i "  # noqa: S608 - numbers
+            "left join nuncius.publishers on publisher_id = i"
+        )
+        self._ids = pa.concat_arrays([self._ids, *found.column(0).chunks])
+        self._names = pa.concat_arrays([self._names, *found.column(1).chunks])
+
+    def close(self) -> None:
+        with suppress(adbc.Error):
+            self._connection.close()
+
+
+def linked(dsn: str) -> Link:
+    """This worker's connection to a store."""
+    key = (os.getpid(), dsn)
+    if key not in _links:
+        made = Link(dsn)
+        while len(_links) >= KEPT:
+            _links.pop(next(iter(_links))).close()
+        _links[key] = made
+    return _links[key]
+
+
+def unlink(dsn: str) -> None:
+    """Gives up a connection that does not work."""
+    found = _links.pop((os.getpid(), dsn), None)
+    if found is not None:
+        found.close()

@@ -1,0 +1,134 @@
+"""Where the store is, and a way to ask it from code that is not asynchronous.
+
+Spark runs the driver's side of a source in plain Python processes, users run ours in notebooks whose
+thread has an event loop already. So a connection here lives in a thread of its own.
+"""
+
+import asyncio
+import os
+import re
+from collections.abc import Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import asyncpg
+
+from nuncius.pipeline.errors import InvalidOption
+from nuncius.store import embedded
+from nuncius.store.driver import Connection
+from nuncius.store.errors import StoreUnavailable
+
+ENVIRONMENT = "NUNCIUS_STORE"
+CONNECT_SECONDS = 10.0
+APPLICATION = "nuncius pipeline"
+_SCHEMES = ("postgresql://", "postgres://")
+_REFUSALS = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+T = TypeVar("T")
+
+
+def option(options: Mapping[str, str], name: str) -> str | None:
+    """An option by its name, however it is capitalised; an empty one counts as not given."""
+    wanted = name.lower()
+    for given, value in options.items():
+        if given.lower() == wanted:
+            return str(value) or None
+    return None
+
+
+def store_dsn(options: Mapping[str, str]) -> str:
+    """The address of the store: option `store`, or the embedded server of option `dataDir`, or the
+    environment's NUNCIUS_STORE."""
+    store, data_dir = option(options, "store"), option(options, "dataDir")
+    if store and data_dir:
+        raise InvalidOption("give the store's address ('store') or a data directory ('dataDir'), not both")
+    if data_dir:
+        server = embedded.running(Path(data_dir))
+        if server is None:
+            raise InvalidOption(
+                f"no server runs in the data directory {data_dir!r}: start it with "
+                "'nuncius up --data-dir DIR', or give the store's address as option 'store'"
+            )
+        return server.dsn
+    dsn = store or os.environ.get(ENVIRONMENT)
+    if not dsn:
+        raise InvalidOption(
+            "which store? Give option 'store' (postgresql://...) or 'dataDir', "
+            f"or set {ENVIRONMENT} in the environment"
+        )
+    if not dsn.startswith(_SCHEMES):
+        raise InvalidOption("a store's address begins with postgresql://")
+    return dsn
+
+
+def shown(dsn: str) -> str:
+    """An address without its password, for messages."""
+    before = re.sub(r"(?<=[?&]password=)[^&]*", "***", dsn)
+    return re.sub(r"(?<=://)([^:/@]*):[^@/]*@", r"\1:***@", before)
+
+
+class Database:
+    """A connection for synchronous code. Made by `connect`."""
+
+    def __init__(self, runner: asyncio.Runner, thread: ThreadPoolExecutor, connection: Connection) -> None:
+        self._runner = runner
+        self._thread = thread
+        self._connection = connection
+
+    def rows(self, sql: str, *arguments: Any) -> list[asyncpg.Record]:
+        """All rows of a statement."""
+        return self._run(self._connection.fetch(sql, *arguments))
+
+    def row(self, sql: str, *arguments: Any) -> asyncpg.Record | None:
+        """The first row of a statement, or None."""
+        return self._run(self._connection.fetchrow(sql, *arguments))
+
+    def value(self, sql: str, *arguments: Any) -> Any:
+        """The first column of the first row of a statement, or None."""
+        return self._run(self._connection.fetchval(sql, *arguments))
+
+    def execute(self, sql: str, *arguments: Any) -> str:
+        """Carries out a statement (without arguments: several); answers with the last one's tag."""
+        return self._run(self._connection.execute(sql, *arguments))
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._thread.submit(self._runner.run, work).result()
+
+
+@contextmanager
+def connect(dsn: str) -> Iterator[Database]:
+    """A connection for as long as the context lasts. Every statement is a transaction of its own."""
+    with ThreadPoolExecutor(1, thread_name_prefix="nuncius-store") as thread:
+        runner = asyncio.Runner()
+        try:
+            connection = thread.submit(runner.run, _connect(dsn)).result()
+            try:
+                yield Database(runner, thread, connection)
+            finally:
+                thread.submit(runner.run, _close(connection)).result()
+        finally:
+            thread.submit(runner.close).result()
+
+
+async def _connect(dsn: str) -> Connection:
+    try:
+        return await asyncpg.connect(
+            dsn, timeout=CONNECT_SECONDS, server_settings={"application_name": APPLICATION}
+        )
+    except TimeoutError as error:
+        raise StoreUnavailable(
+            f"the store at {shown(dsn)} did not answer within {CONNECT_SECONDS:g} seconds"
+        ) from error
+    except ValueError as error:
+        raise InvalidOption(f"the store's address {shown(dsn)} cannot be understood: {error}") from error
+    except _REFUSALS as error:
+        raise StoreUnavailable(f"cannot connect to the store at {shown(dsn)}: {error}") from error
+
+
+async def _close(connection: Connection) -> None:
+    try:
+        await connection.close(timeout=CONNECT_SECONDS)
+    except (*_REFUSALS, TimeoutError):
+        connection.terminate()

@@ -1,0 +1,101 @@
+"""A Spark session that suits us, on this machine or on a cluster."""
+
+import atexit
+import os
+import re
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from nuncius.pipeline import java
+from nuncius.pipeline.errors import InvalidOption
+
+SHIPPED = ("nuncius", "pyspark_nuncius")
+_LOCAL = re.compile(r"local(\[(?P<cores>\d+|\*)(,\d+)?\])?")
+_REMOTE = re.compile(r"(spark|k8s)://.+|yarn")
+_LOOPBACK = re.compile(r"spark://(127\.0\.0\.1|localhost)[:/]")
+_JVM_OPTIONS = "spark.driver.extraJavaOptions"
+
+
+def session(
+    master: str = "local[*]", *, app: str = "nuncius", settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session with the format "nuncius" for reading and writing.
+
+    With another master than a local one our own packages are sent to the executors; what those need besides
+    (pyarrow, asyncpg, adbc-driver-postgresql, deltalake) has to be installed there, in the Python that
+    PYSPARK_PYTHON names or, by default, under the path of this one. Where this process has a session
+    already, that one is used, and settings that only a new one can have are ignored.
+    """
+    from nuncius.pipeline import register
+
+    if not (_LOCAL.fullmatch(master) or _REMOTE.fullmatch(master)):
+        raise InvalidOption(
+            f"a master is local, local[2], local[*], spark://HOST:PORT or yarn, not {master!r}"
+        )
+    java.provide()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master).appName(app)
+    for name, value in settings_for(master, settings or {}).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    if not _LOCAL.fullmatch(master):
+        ship(spark)
+    register(spark)
+    return spark
+
+
+def settings_for(master: str, given: Mapping[str, str]) -> dict[str, str]:
+    chosen = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }
+    local = _LOCAL.fullmatch(master)
+    if local or _LOOPBACK.match(master):
+        chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if local:
+        cores = local["cores"] or "1"
+        # Spark's 200 partitions a shuffle are for clusters: here they are 200 small tasks a batch.
+        chosen["spark.sql.shuffle.partitions"] = str(os.cpu_count() or 1) if cores == "*" else cores
+        chosen["spark.ui.enabled"] = "false"  # nobody asked for a web server
+    chosen |= given
+    quiet = f"-Dlog4j2.configurationFile={_log_settings()}"
+    chosen[_JVM_OPTIONS] = f"{quiet} {given.get(_JVM_OPTIONS, '')}".strip()
+    return chosen
+
+
+def _log_settings() -> str:
+    """Where the JVM finds its log settings before it says its first word."""
+    return Path(str(resources.files(__package__).joinpath("log4j2.properties"))).as_uri()
+
+
+def ship(spark: SparkSession) -> None:
+    """Sends our packages to the executors, once a session."""
+    if any(Path(file).name == _ARCHIVE for file in spark.sparkContext.listFiles):
+        return
+    directory = Path(tempfile.mkdtemp(prefix="nuncius-spark-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # executors fetch it whenever they start
+    spark.sparkContext.addPyFile(str(archive(directory)))
+
+
+_ARCHIVE = "nuncius-for-executors.zip"
+
+
+def archive(directory: Path) -> Path:
+    """Our packages as one file that Python can import from, for `addPyFile` or `spark-submit --py-files`."""
+    path = directory / _ARCHIVE
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
+        for package in SHIPPED:
+            root = Path(str(resources.files(package)))
+            for file in sorted(root.rglob("*")):
+                if file.is_file() and "__pycache__" not in file.parts:
+                    made.write(file, str(Path(package) / file.relative_to(root)))
+    return path

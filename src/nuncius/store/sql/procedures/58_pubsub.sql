@@ -1,0 +1,303 @@
+-- Reliable publish/subscribe, as its report has it: a publisher says which of its messages this is, a
+-- subscriber which one it wants next. Names come in and are looked up here, so that nobody goes by yesterday's
+-- catalogue.
+
+-- The topic of that name. One that is made here keeps entries until all its subscribers have them.
+create or replace function nuncius.ensure_shared_topic(p_name text)
+returns integer language plpgsql as $$
+declare
+    v_id integer;
+begin
+    loop
+        select topic_id into v_id from nuncius.topics where topic_name = p_name;
+        if found then
+            return v_id;
+        end if;
+        begin
+            v_id := nuncius.create_topic(p_name);
+            update nuncius.topics set retention = 'subscribers' where topic_id = v_id;
+            return v_id;
+        exception when unique_violation then
+            null;  -- somebody was faster
+        end;
+    end loop;
+end $$;
+
+-- Publishes messages, each only if its count is one more than what this publisher has in this topic. Topics
+-- and publishers are made if they are not there. An item a message; answers with
+--   codes: 0 stored   1 another count is due   -2 the topic has changed, try again   -3 busy, see take_locks
+--   registered: the publisher's count in the topic afterwards (code 1)
+--   subscribers: how many the topic has;  topic_ids
+create or replace function nuncius.publish_in_turn(
+    p_topics text[], p_publishers text[], p_counts bigint[], p_bodies bytea[], p_wait boolean default true,
+    out codes integer[], out registered bigint[], out subscribers bigint[], out topic_ids integer[]
+) language plpgsql as $$
+declare
+    v_layouts integer[];
+    v_publishers integer[];
+    v_partitions integer[];
+    v_bases bigint[];
+    v_each integer[] := array(select n from generate_series(1, cardinality(p_topics)) n);
+begin
+    loop
+        select array_agg(f.topic_id), array_agg(f.partition_count), array_agg(f.publisher_id),
+            array_agg(case f.partition_count when 1 then 1
+                else nuncius.partition_of(f.publisher, f.partition_count) end), array_agg(f.readers)
+        into topic_ids, v_layouts, v_publishers, v_partitions, subscribers
+        from (
+            select t.topic_id, t.partition_count, t.readers, u.publisher_id, r.publisher
+            from unnest(p_topics, p_publishers) with ordinality r(topic, publisher, n)
+            left join (
+                select topic_name, topic_id, partition_count, (
+                    select count(*) from nuncius.subscriptions s where s.topic_id = c.topic_id) as readers
+                from nuncius.topics c where topic_name = any (p_topics) offset 0) t on t.topic_name = r.topic
+            left join nuncius.publishers u on u.publisher_name = r.publisher
+            order by r.n) f;
+        exit when array_position(topic_ids, null) is null and array_position(v_publishers, null) is null;
+        perform nuncius.ensure_shared_topic(topic) from (
+            select topic from unnest(p_topics, topic_ids) m(topic, id)
+            where id is null group by topic order by topic) m;
+        perform nuncius.ensure_publishers(array(
+            select publisher from unnest(p_publishers, v_publishers) m(publisher, id)
+            where id is null group by publisher order by publisher));
+    end loop;
+
+    select bases into v_bases from nuncius.publish_many(
+        topic_ids, v_layouts, v_publishers, p_counts, v_each, v_partitions, array_fill(1, array[cardinality(v_each)]),
+        null, null, null, p_bodies, p_wait, false, true);
+
+    select array_agg(case when base >= 0 then 0 when base in (-1, -5) then 1 when base = -3 then -3 else -2 end),
+        array_agg(case when base in (-1, -5) then coalesce((
+            select c.publisher_count from nuncius.publisher_counts c
+            where c.publisher_id = publisher and c.kind = 1 and c.target_id = topic
+            order by c.publisher_count desc limit 1), 0) end)
+    into codes, registered
+    from unnest(v_bases, v_publishers, topic_ids) b(base, publisher, topic);
+end $$;
+
+-- The id after the last one that a subscription has confirmed.
+create or replace function nuncius.next_id(p_subscription integer)
+returns bigint language sql stable as $$
+    with places as (
+        select w.partition, w.partition_id, coalesce(c.position, 0) as position
+        from nuncius.positions_of(array[p_subscription]) w
+        left join lateral (
+            select max(c.position) as position from nuncius.positions c
+            where c.subscription_id = p_subscription and c.partition_id = w.partition_id) c on true
+    )
+    select coalesce(
+        (select q.first_id + greatest(p.position - q.first_offset, 0)
+        from nuncius.sequences q join places p using (partition_id)
+        where q.subscription_id = p_subscription and q.first_offset + q.entries > p.position
+        order by q.first_id limit 1),
+        (select q.first_id + q.entries from nuncius.sequences q
+        where q.subscription_id = p_subscription order by q.first_id desc limit 1),
+        (select position from places where partition = 1))
+$$;
+
+-- Subscribes from the latest entry on. `last_id` is the id that the subscriber has last, or has to assume so;
+-- not created: it was subscribed already.
+create or replace function nuncius.subscribe_in_sequence(
+    p_topic text, p_subscriber text, out created boolean, out last_id bigint
+) language plpgsql as $$
+declare
+    v_subscription integer;
+begin
+    perform nuncius.ensure_shared_topic(p_topic);
+    select s.subscription_id, s.created into v_subscription, created from nuncius.subscribe(p_topic, p_subscriber) s;
+    last_id := nuncius.next_id(v_subscription) - 1;
+end $$;
+
+-- Gets entries by the ids of their subscribers, and confirms everything below those ids. At most about p_bytes
+-- bytes at once, but always one entry. An item a request; answers with
+--   codes: 0 here it is   1 there is no such entry (yet, or any more)   2 too much at once, ask again
+--     -2 not subscribed
+--   latest: the latest id as this subscriber counts;  topic_ids;  bodies
+create or replace function nuncius.get_many(
+    p_topics text[], p_subscribers text[], p_ids bigint[], p_bytes bigint,
+    out codes integer[], out latest bigint[], out topic_ids integer[], out bodies bytea[]
+) language plpgsql as $$
+declare
+    v_subscriptions integer[];
+    v_partitions integer[];
+    v_confirmed bigint[];
+    v_bytes bigint;
+    v_found record;
+    v record;
+begin
+    -- Where ids are offsets, one statement finds everything; the others stay without a code.
+    with known as materialized (
+        select t.topic_name, t.topic_id, p.partition_id, p.first_offset, nuncius.next_offset(p.partition_id) as next
+        from nuncius.topics t
+        left join nuncius.partitions p on p.topic_id = t.topic_id and t.partition_count = 1
+        where t.topic_name = any (p_topics)
+    ), asked as (
+        select r.n, r.id, k.topic_id, s.subscription_id, k.first_offset, k.next, case when not exists (
+            select from nuncius.sequences q where q.subscription_id = s.subscription_id) then k.partition_id end
+            as partition_id
+        from unnest(p_topics, p_subscribers, p_ids) with ordinality r(topic, subscriber, id, n)
+        left join known k on k.topic_name = r.topic
+        left join nuncius.subscriptions s on s.topic_id = k.topic_id and s.subscriber_name = r.subscriber
+    ), found as (
+        select a.*, e.body, octet_length(e.body) as size, sum(octet_length(e.body)) over (order by a.n) as total,
+            coalesce((
+                select c.position from nuncius.positions c
+                where c.subscription_id = a.subscription_id and c.partition_id = a.partition_id
+                order by c.position desc limit 1), 0) as position
+        from asked a
+        left join nuncius.entries e
+            on e.partition_id = a.partition_id and e.entry_offset = a.id and a.id >= a.first_offset
+    ), judged as (
+        select f.*, case
+            when subscription_id is null then -2
+            when partition_id is null then null
+            when total > greatest(p_bytes, size) and body is not null then 2
+            when body is not null then 0
+            when id >= next or id < position then 1 end as code
+        from found f order by n
+    )
+    select array_agg(code), array_agg(next - 1), array_agg(topic_id), array_agg(case when code = 0 then body end),
+        array_agg(subscription_id), array_agg(partition_id),
+        array_agg(case when code in (0, 1) and id > position and id <= next then id end),
+        coalesce(sum(size) filter (where code = 0), 0)
+    into codes, latest, topic_ids, bodies, v_subscriptions, v_partitions, v_confirmed, v_bytes
+    from judged;
+
+    insert into nuncius.positions (subscription_id, partition_id, position)
+    select c.subscription, c.id, max(c.position)
+    from unnest(v_subscriptions, v_partitions, v_confirmed) c(subscription, id, position)
+    where c.position is not null
+    group by c.subscription, c.id
+    on conflict do nothing;
+
+    if array_position(codes, null) is not null then
+        for v in
+            select n, subscription, id
+            from unnest(v_subscriptions, p_ids, codes) with ordinality u(subscription, id, code, n)
+            where code is null order by subscription, n
+        loop
+            if v_bytes > p_bytes then
+                codes[v.n] := 2;
+            else
+                v_found := nuncius.get_in_sequence(v.subscription, v.id);
+                codes[v.n] := v_found.code;
+                latest[v.n] := v_found.latest;
+                bodies[v.n] := v_found.body;
+                v_bytes := v_bytes + coalesce(octet_length(v_found.body), 0);
+            end if;
+        end loop;
+    end if;
+end $$;
+
+-- What of its topic a subscription has no ids for yet: everything after its runs and its positions.
+create or replace function nuncius.entries_without_id(p_subscription integer)
+returns table (partition integer, partition_id integer, first_offset bigint, entries bigint) language sql stable as $$
+    select p.partition, p.partition_id, w.first, w.next - w.first
+    from nuncius.subscriptions s
+    join nuncius.partitions p using (topic_id),
+    lateral (
+        select nuncius.next_offset(p.partition_id) as next, greatest(p.first_offset, (
+            select max(c.position) from nuncius.positions c
+            where c.subscription_id = p_subscription and c.partition_id = p.partition_id), (
+            select q.first_offset + q.entries from nuncius.sequences q
+            where q.subscription_id = p_subscription and q.partition_id = p.partition_id
+            order by q.first_offset desc limit 1)) as first
+    ) w
+    where s.subscription_id = p_subscription and w.next > w.first
+    order by p.partition
+$$;
+
+-- Gives ids from p_id on to all of that, partition by partition; answers with the next id. Runs that were read,
+-- and whose entries are gone, are forgotten.
+create or replace function nuncius.give_ids(p_subscription integer, p_id bigint)
+returns bigint language plpgsql as $$
+begin
+    with given as (
+        insert into nuncius.sequences (subscription_id, first_id, partition_id, first_offset, entries)
+        select p_subscription, p_id + sum(e.entries) over (order by e.partition) - e.entries,
+            e.partition_id, e.first_offset, e.entries
+        from nuncius.entries_without_id(p_subscription) e
+        returning entries
+    ), forgotten as (
+        delete from nuncius.sequences q using nuncius.partitions p
+        where q.subscription_id = p_subscription and p.partition_id = q.partition_id
+            and q.first_offset + q.entries <= p.first_offset and q.first_id + q.entries < p_id
+    )
+    select p_id + coalesce(sum(entries), 0) into p_id from given;
+    return p_id;
+end $$;
+
+-- Like get_many, for one subscription whose ids are not offsets: its topic has several partitions, or entries
+-- were removed before it had them.
+create or replace function nuncius.get_in_sequence(
+    p_subscription integer, p_id bigint, out code integer, out latest bigint, out body bytea
+) language plpgsql as $$
+declare
+    v_topic integer;
+    v_run nuncius.sequences;
+    v_end bigint;  -- ids below this one stand for entries
+    v_entry bigint;
+    v_position bigint;
+begin
+    select topic_id into v_topic from nuncius.subscriptions
+    where subscription_id = p_subscription for no key update;  -- one at a time gives ids
+    if not found then
+        code := -2;
+        return;
+    end if;
+    select q.first_id + q.entries into v_end from nuncius.sequences q
+    where q.subscription_id = p_subscription order by q.first_id desc limit 1;
+    if not found then
+        -- So far the ids were the offsets of the first partition, and they stay that.
+        insert into nuncius.sequences (subscription_id, first_id, partition_id, first_offset, entries)
+        select p_subscription, 0, f.partition_id, 0, f.next from (
+            select p.partition_id, nuncius.next_offset(p.partition_id) as next from nuncius.partitions p
+            where p.topic_id = v_topic and p.partition = 1) f
+        where f.next > 0 returning entries into v_end;
+        v_end := coalesce(v_end, 0);
+    end if;
+
+    code := 1;
+    select q.* into v_run from nuncius.sequences q
+    where q.subscription_id = p_subscription and q.first_id <= p_id order by q.first_id desc limit 1;
+    if p_id < v_end then
+        v_entry := v_run.first_offset + p_id - v_run.first_id;
+        select e.body into body from nuncius.entries e join nuncius.partitions p using (partition_id)
+        where e.partition_id = v_run.partition_id and e.entry_offset = v_entry and v_entry >= p.first_offset;
+        if found then
+            code := 0;
+        elsif v_entry >= coalesce((
+            select max(c.position) from nuncius.positions c
+            where c.subscription_id = p_subscription and c.partition_id = v_run.partition_id), 0)
+        then
+            -- It is gone and this subscriber never had it: the id goes to what comes next instead.
+            delete from nuncius.sequences where subscription_id = p_subscription and first_id >= p_id;
+            update nuncius.sequences set entries = p_id - first_id
+            where subscription_id = p_subscription and first_id = v_run.first_id;
+            v_end := p_id;
+        end if;
+    end if;
+    if p_id >= v_end then
+        v_end := nuncius.give_ids(p_subscription, v_end);
+        if p_id < v_end then
+            select g.code, g.latest, g.body into code, latest, body
+            from nuncius.get_in_sequence(p_subscription, p_id) g;
+            return;
+        end if;
+    end if;
+    select v_end - 1 + coalesce(sum(entries), 0) into latest from nuncius.entries_without_id(p_subscription);
+
+    if p_id <= v_end then
+        -- Everything below has arrived. Going back, what was confirmed before ends it.
+        for v_run in
+            select q.* from nuncius.sequences q
+            where q.subscription_id = p_subscription and q.first_id < p_id order by q.first_id desc
+        loop
+            v_entry := v_run.first_offset + least(v_run.entries, p_id - v_run.first_id);
+            select max(c.position) into v_position from nuncius.positions c
+            where c.subscription_id = p_subscription and c.partition_id = v_run.partition_id;
+            exit when v_position >= v_entry;
+            perform nuncius.confirm_many(array[p_subscription], array[v_run.partition_id], array[v_entry]);
+        end loop;
+    end if;
+end $$;

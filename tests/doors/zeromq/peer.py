@@ -1,0 +1,169 @@
+"""A node with the ZeroMQ door open; real ZeroMQ sockets, and raw connections, to talk to it."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from queue import Queue
+
+import zmq
+import zmq.asyncio
+
+from nuncius.broker import Broker
+from nuncius.broker.limits import Limits
+from nuncius.doors.zeromq.door import ZeromqDoor
+from nuncius.doors.zeromq.zmtp_codec import GREETING, READY, encode
+
+SECONDS = 20.0
+READY_OF_DEALER = b"\x04\x1c\x05READY\x0bSocket-Type\0\0\0\x06DEALER"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    broker: Broker
+    door: ZeromqDoor
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"tcp://127.0.0.1:{self.port}"
+
+    async def at_rest(self) -> None:
+        """Returns when the node owes nobody an answer any more."""
+        async with asyncio.timeout(SECONDS):
+            while self.broker.pressure.level:  # noqa: ASYNC110  (a number, not an event; nothing is timed)
+                await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def running_node(
+    dsn: str, *, max_connections: int = 1000, max_body: int = 8 << 20
+) -> AsyncIterator[Node]:
+    async with Broker(dsn, limits=Limits(max_body=max_body), patience=20) as broker:
+        door = ZeromqDoor(broker, max_connections)
+        port = await door.open("127.0.0.1", 0)
+        try:
+            yield Node(broker, door, port)
+        finally:
+            await door.close()
+
+
+class Peer:
+    """A ZeroMQ socket. Text goes and comes as one frame, a list of fields as one frame each."""
+
+    def __init__(self, node: Node, kind: int = zmq.REQ) -> None:
+        self._context = zmq.asyncio.Context()
+        self.socket = self._context.socket(kind)
+        self.socket.linger = 0
+        self.socket.connect(node.url)
+
+    async def send(self, *frames: bytes) -> None:
+        await self.socket.send_multipart(frames)
+
+    async def receive(self) -> list[bytes]:
+        async with asyncio.timeout(SECONDS):
+            frames: list[bytes] = await self.socket.recv_multipart()
+            return frames
+
+    async def ask(self, text: str) -> str:
+        await self.send(text.encode())
+        (answer,) = await self.receive()
+        return answer.decode()
+
+    async def ask_fields(self, *fields: str | bytes) -> list[bytes]:
+        await self.send(*(field.encode() if isinstance(field, str) else field for field in fields))
+        return await self.receive()
+
+    def close(self) -> None:
+        self._context.destroy(linger=0)
+
+
+@asynccontextmanager
+async def connected(node: Node, kind: int = zmq.REQ) -> AsyncIterator[Peer]:
+    peer = Peer(node, kind)
+    try:
+        yield peer
+    finally:
+        peer.close()
+
+
+class Raw:
+    """A TCP connection that speaks ZMTP, or something else, byte by byte."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def send(self, *messages: Sequence[bytes]) -> None:
+        """All of them in one write."""
+        self.writer.write(b"".join(map(encode, messages)))
+
+    async def read(self, size: int) -> bytes:
+        async with asyncio.timeout(SECONDS):
+            return await self.reader.readexactly(size)
+
+    async def greet(self) -> None:
+        self.writer.write(GREETING + READY_OF_DEALER)
+        assert await self.read(len(GREETING + READY)) == GREETING + READY
+
+    async def until_closed(self) -> bytes:
+        """What the node says before it closes the connection."""
+        said = b""
+        async with asyncio.timeout(SECONDS):
+            with contextlib.suppress(ConnectionResetError):
+                while data := await self.reader.read(1 << 16):
+                    said += data
+        return said
+
+    async def close(self) -> None:
+        self.writer.close()
+
+
+@asynccontextmanager
+async def raw(node: Node, *, greeted: bool = True) -> AsyncIterator[Raw]:
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # else the kernel reads for us
+    client.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", node.port))
+    connection = Raw(*await asyncio.open_connection(sock=client))
+    try:
+        if greeted:
+            await connection.greet()
+        yield connection
+    finally:
+        connection.writer.transport.abort()
+
+
+@contextmanager
+def node_in_a_thread(dsn: str) -> Iterator[int]:
+    """The port of a node that runs until the end of the block, for clients that block."""
+    ports: Queue[int | BaseException] = Queue()
+    stop: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    async def serve() -> None:
+        async with running_node(dsn) as node:
+            stopped = asyncio.Event()
+            stop.append((asyncio.get_running_loop(), stopped))
+            ports.put(node.port)
+            await stopped.wait()
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:
+            ports.put(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        port = ports.get(timeout=SECONDS)
+        if isinstance(port, BaseException):
+            raise port
+        yield port
+    finally:
+        for loop, stopped in stop:
+            loop.call_soon_threadsafe(stopped.set)
+        thread.join()
