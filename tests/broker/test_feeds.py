@@ -12,7 +12,6 @@ from broker.acknowledging import (
     QUICK,
     Inbox,
     ack,
-    gate,
     idle,
     nack,
     node,
@@ -40,6 +39,7 @@ def crash(feed: Feed) -> None:
     """The feed ends without a word, as it does with its node."""
     assert feed._task is not None  # noqa: SLF001
     feed._task.cancel()  # noqa: SLF001
+    feed._is_over = True  # noqa: SLF001  (nobody closes it properly)
 
 
 # Handing over
@@ -249,6 +249,23 @@ async def test_a_failed_entry_comes_again(dsn: str) -> None:
         assert await broker.failures() == []
 
 
+async def test_prefetch_of_what_comes_again(dsn: str) -> None:
+    """What comes again counts as outstanding like anything else."""
+    async with node(dsn) as broker:
+        inbox, feed = await subscriber(broker, acknowledged=True, prefetch=1)
+        await broker.topics.publish("news", [b"0", b"1"])
+        await inbox.until(1)
+        await nack(feed, 0)
+        await inbox.until(2)
+        await ack(feed, 1)
+        await inbox.until(3)
+        await broker.topics.publish("news", [b"2"])
+        await idle(feed)
+        assert inbox.bodies == [b"0", b"1", b"0"]
+        await ack(feed, 0)
+        await inbox.until(4)
+
+
 async def test_not_before_its_time(dsn: str, connection: Connection) -> None:
     """Until the retry delay is over a failed entry does not come. The others do; the place has passed it."""
     async with node(dsn, PATIENT) as broker:
@@ -382,35 +399,30 @@ async def test_a_locked_dead_letter_topic(dsn: str, other: Connection, observer:
         assert await position(observer) == 2
 
 
-async def test_said_at_the_same_time(broker: Broker, connection: Connection) -> None:
-    """What a transaction and the subscriber itself say at the same time reaches as far as both together."""
-    inbox, feed = await subscriber(broker, durable=True, acknowledged=True)
-    await broker.topics.publish("news", [b"0", b"1"])
-    await inbox.until(2)
-    opened = gate(broker.feeds._means.acknowledgements)  # noqa: SLF001
-    taking = start(ack(feed, 1))
+async def test_said_at_the_same_time(dsn: str, other: Connection, observer: Connection) -> None:
+    """What a transaction and the subscriber itself say at the same time reaches as far as both together; and
+    until the transaction is committed the place does not pass what is in it."""
+    async with node(dsn, ONCE) as broker:
+        inbox, feed = await subscriber(broker, durable=True, acknowledged=True)
+        await broker.topics.publish("news", [b"0", b"1", b"2"])
+        await inbox.until(3)
+        await other.execute("begin")
+        await other.execute("select nuncius.publish('dead/news', 'mine')")
+        committed, done = future.new()
+        transaction = broker.transaction()
+        transaction.ack(feed, 1, 0, cumulative=False)
+        transaction.nack(feed, 1, 2, cumulative=False, reason="no")
+        transaction.commit_soon(done)
+        await until_somebody_waits(observer, "nuncius pool")
+        await ack(feed, 1)
+        assert await position(observer) == 0
+        await other.execute("commit")
+        await committed
 
-    async def said() -> bool:
-        return bool(
-            await connection.fetchval(
-                "select count(*) from pg_stat_activity where application_name = 'nuncius acknowledge'"
-                " and datname = current_database() and state = 'idle' and query like '%acknowledge_many%'"
-            )
-        )
+        async def both() -> bool:
+            return await position(observer) == 3
 
-    await until(said)
-    committed, done = future.new()
-    transaction = broker.transaction()
-    transaction.ack(feed, 1, 0, cumulative=False)
-    transaction.commit_soon(done)
-    await committed
-    opened.set()
-    await taking
-
-    async def both() -> bool:
-        return await position(connection) == 2
-
-    await until(both)
+        await until(both)
 
 
 # Coming and going

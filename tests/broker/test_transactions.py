@@ -19,7 +19,7 @@ from broker.acknowledging import (
 )
 from broker.inside import bodies, everything, put, queue, start, until_nodes, until_waiting_for
 from nuncius.broker import Broker, future, transactions
-from nuncius.broker.errors import InvalidInput, NoSuchQueue, OutcomeUnknown
+from nuncius.broker.errors import CallFailed, InvalidInput, NoSuchQueue, OutcomeUnknown
 from nuncius.broker.model import Feed, Letter, Transaction
 from nuncius.store.driver import Connection
 from racing import until, until_somebody_waits
@@ -188,29 +188,39 @@ async def test_failed_entries_come_again(dsn: str) -> None:
         assert inbox.got[1] == (1, 0, b"0", 1, True)
 
 
-async def test_a_topic_that_has_changed(broker: Broker, connection: Connection) -> None:
+async def test_a_topic_that_has_changed(broker: Broker) -> None:
     """When topics have other partitions than the node knew, or are gone, everything is placed anew; also
     with more transactions at a time than there are connections."""
-    await broker.topics.publish("wide", [b"first"])
-    await broker.topics.publish("gone", [b"first"])
-    async with connection.transaction():
-        await connection.execute("update nuncius.topics set partition_count = 2 where topic_name = 'wide'")
-        await connection.execute(
-            "insert into nuncius.partitions (topic_id, partition)"
-            " select topic_id, 2 from nuncius.topics where topic_name = 'wide'"
-        )
-    await connection.execute("select nuncius.delete_topic('gone')")
+    for name in ("wide", "gone"):
+        await broker.topics.publish(name, [b"first"])
+    known = {name: await broker.topics.names.find(name) for name in ("wide", "gone")}
+    before = broker._signals.catalogue  # noqa: SLF001
+    await broker.topics.grow("wide", 2)
+    await broker.topics.delete("gone")
+    await until(lambda: broker._signals.catalogue == before + 2)  # noqa: SLF001
+    for name, topic in known.items():
+        broker.topics.names.learn(name, topic)  # as if the news had not come yet
     many = []
     for n in range(20):
         transaction = broker.transaction()
-        for topic in ("steady", "wide", "gone"):
-            transaction.publish(topic, b"%d" % n, key=f"{n}")
+        for name in ("steady", "wide", "gone"):
+            transaction.publish(name, b"%d" % n, key=f"{n}")
         many.append(transaction)
     async with asyncio.timeout(20):
         await asyncio.gather(*map(commit, many))
     assert len(await everything(broker, "steady")) == 20
     assert len(await everything(broker, "gone")) == 20
     assert len(await everything(broker, "wide") + await everything(broker, "wide", 2)) == 21
+
+
+async def test_refused_by_the_store(broker: Broker, connection: Connection) -> None:
+    """What PostgreSQL refuses fails with the reason, as a whole."""
+    jobs, feed = await prepared(broker)
+    transaction = await five_steps(broker, jobs, feed)
+    await connection.execute("alter table nuncius.messages add constraint no_puts check (message <> 'put')")
+    with pytest.raises(CallFailed, match="no_puts"):
+        await commit(transaction)
+    await nothing_happened(broker, jobs, feed, connection)
 
 
 async def test_a_broken_connection(broker: Broker, connection: Connection, other: Connection) -> None:

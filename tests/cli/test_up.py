@@ -75,7 +75,7 @@ def test_the_ready_file_is_what_the_holder_of_a_leash_reads(dsn: str, tmp_path: 
 
 def test_a_closed_door(dsn: str) -> None:
     """A door with the port `off` is not opened; flags of doors to come are accepted."""
-    with node("--store", dsn, "--telesto-port=off", "--http-port=8080") as started:
+    with node("--store", dsn, "--telesto-port=off", "--tribbler-port=8080") as started:
         assert set(started.ready["ports"].values()) == {None}
         assert started.stop(signal.SIGINT) == (0, "")
 

@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from nuncius.cli import errors
+from nuncius.cli import errors, pipeline_run, pipeline_show
 from nuncius.cli.app import build
+from nuncius.cli.output import Format
 from nuncius.pipeline import place
+from nuncius.pipeline.jobs.job import Context, Job, Summary
 from nuncius.pipeline.jobs.runs import Run, runs
 from nuncius.pipeline.lake import Lake
 from nuncius.store import embedded
@@ -272,6 +274,52 @@ def test_spark_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         code, _, err = here(*arguments)
         advice = "Spark is not installed: install it with: pip install 'nuncius[spark]'"
         assert (code, err) == (errors.FAILED, advice)
+
+
+def test_spark_does_not_start(dsn: str, tmp_path: Path) -> None:
+    """A Java that Spark cannot use is one line."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\n[ $1 = -version ] && echo 'openjdk version \"17.0.1\"' >&2 || exit 1\n")
+    java.chmod(0o755)
+    done = nuncius("shell", "--store", dsn, env=os.environ | {"JAVA_HOME": str(tmp_path)}, input="")
+    assert done.returncode == errors.FAILED
+    assert spoken(done.stderr) == [
+        "nuncius: Spark does not start: Java gateway process exited before sending its port number."
+    ]
+
+
+def test_summaries(capsys: pytest.CaptureFixture[str]) -> None:
+    """Facts stand below each other, lists of them a line each, and nothing acts on the terminal."""
+    facts: dict[str, object] = {"faults": 1234, "findings": ["a\x1b[2J", "b"], "more": {"x": [1]}}
+    pipeline_show.show_summary(Job("audit", "", _nothing), Summary(5, 0, facts), False, Format.TABLE)
+    assert capsys.readouterr().out.splitlines() == [
+        "job           audit",
+        "state         done",
+        "rows read     5",
+        "rows written  0",
+        "faults        1,234",
+        'more          {"x":[1]}',
+        "",
+        "findings",
+        "  a\\x1b[2J",
+        "  b",
+    ]
+
+
+def _nothing(_: Context) -> Summary:
+    return Summary()
+
+
+def test_a_second_signal() -> None:
+    """The first signal asks a run to end, the second ends it; afterwards signals do what they did before."""
+    before = signal.getsignal(signal.SIGTERM)
+    context = Context(None, "", follow=True)  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt), pipeline_run.stopped_by_signals(context):
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert context.stopping.is_set()
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_master_that_is_none(dsn: str) -> None:

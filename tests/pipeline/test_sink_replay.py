@@ -5,15 +5,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from nuncius.pipeline.errors import PipelineError, ReplayDiffers
 from nuncius.pipeline.sink import finish, write
-from nuncius.pipeline.sink_options import Label, Target
-from nuncius.pipeline.sink_publisher import Batch, of_stream
+from nuncius.pipeline.sink_options import Target
+from nuncius.pipeline.sink_publisher import Batch
 from pipeline.filling import create, sql, value
 from pipeline.written import bodies, entries, numbers
 from pipeline.written import write as append
@@ -362,15 +361,3 @@ def test_a_stream_numbers_its_batches(spark: SparkSession, dsn: str, files: Path
     writer = counts.writeStream.format("nuncius").options(store=dsn, topic="news").outputMode("complete")
     with pytest.raises(PySparkException, match="only grow"):
         writer.option("checkpointLocation", str(tmp_path / "b")).start().awaitTermination()
-
-
-def test_a_query_that_does_not_say_which(spark: SparkSession) -> None:
-    """Without Spark's word about query and batch there would be no once; so nothing is written at all."""
-    with pytest.raises(PySparkException, match="Spark does not say which query and batch this is"):
-        spark.range(1).rdd.map(_pretend_to_stream).collect()
-
-
-def _pretend_to_stream(_: object) -> str:
-    context = TaskContext.get()
-    assert context is not None
-    return of_stream(Label(None, None, "x"), context).sink

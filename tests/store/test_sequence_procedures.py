@@ -10,7 +10,7 @@ from nuncius.store.driver import Connection
 from racing import until_waiting
 
 PLENTY = 1 << 20
-STORED, OTHER_COUNT, BUSY = 0, 1, -3
+STORED, OTHER_COUNT, CHANGED, BUSY = 0, 1, -2, -3
 HERE, NONE_THERE, TOO_MUCH, NOT_SUBSCRIBED = 0, 1, 2, -2
 
 
@@ -23,7 +23,7 @@ class Put:
 
 
 async def put(connection: Connection, *puts: Put, wait: bool = True) -> list[tuple[int, int | None, int]]:
-    """Code, registered count and number of subscribers for each."""
+    """Code, registered count if that is the answer, and number of subscribers for each."""
     row = await connection.fetchrow(
         "select codes, registered, subscribers from nuncius.publish_in_turn($1, $2, $3, $4, $5)",
         [each.topic for each in puts],
@@ -33,7 +33,10 @@ async def put(connection: Connection, *puts: Put, wait: bool = True) -> list[tup
         wait,
     )
     assert row is not None
-    return list(zip(*row.values(), strict=True))
+    return [
+        (code, registered if code == OTHER_COUNT else None, subscribers)
+        for code, registered, subscribers in zip(*row.values(), strict=True)
+    ]
 
 
 async def get(
@@ -112,9 +115,16 @@ async def test_counts_decide(connection: Connection) -> None:
 
 async def test_counts_of_one_batch(connection: Connection) -> None:
     """Several messages of one publisher in one call are taken one after the other."""
-    puts = [Put("news", "ann", n, f"{n}".encode()) for n in (1, 2, 2, 4, 3)]
-    codes = [code for code, _, _ in await put(connection, *puts)]
-    assert codes == [STORED, STORED, OTHER_COUNT, OTHER_COUNT, STORED]
+    puts = [Put("news", "ann", n, f"{n}".encode()) for n in (2, 1, 2, 2, 4, 3)]
+    assert await put(connection, *puts, Put("news", "bob", 3)) == [
+        (OTHER_COUNT, 0, 0),
+        (STORED, None, 0),
+        (STORED, None, 0),
+        (OTHER_COUNT, 2, 0),
+        (OTHER_COUNT, 2, 0),
+        (STORED, None, 0),
+        (OTHER_COUNT, 0, 0),
+    ]
     rows = await connection.fetch("select body from nuncius.fetch('news')")
     assert [row["body"] for row in rows] == [b"1", b"2", b"3"]
 
@@ -155,6 +165,30 @@ async def test_a_publisher_keeps_to_a_partition(connection: Connection) -> None:
     await put(connection, Put("wide", "ann", 4))
     where = await connection.fetch("select distinct partition_id from nuncius.entries")
     assert len(where) == 1
+
+
+async def test_a_topic_deleted_while_waiting(
+    connection: Connection, other: Connection, observer: Connection
+) -> None:
+    """Who waits for a topic that is deleted meanwhile has to try again; nothing is stored."""
+    await put(connection, Put("news", "ann", 1))
+    transaction = connection.transaction()
+    await transaction.start()
+    await connection.fetch("select nuncius.delete_topic('news')")
+    waiting = asyncio.ensure_future(put(other, Put("news", "ann", 2)))
+    await until_waiting(observer, other.get_server_pid())
+    await transaction.commit()
+    assert [code for code, _, _ in await waiting] == [CHANGED]
+    assert await put(other, Put("news", "ann", 1)) == [(STORED, None, 0)]
+
+
+async def test_counts_of_both_kinds(connection: Connection) -> None:
+    """A publisher has one count in a topic, whether it publishes in turn or by publish_many."""
+    await connection.fetch("select nuncius.publish('news', 'a'::text, p_publisher => 'ann', p_count => 7)")
+    assert await put(connection, Put("news", "ann", 7)) == [(OTHER_COUNT, 7, 0)]
+    assert await put(connection, Put("news", "ann", 8)) == [(STORED, None, 0)]
+    again = "select nuncius.publish('news', 'b'::text, p_publisher => 'ann', p_count => 8)"
+    assert await connection.fetchval(again) is None
 
 
 async def test_who_does_not_wait(connection: Connection, other: Connection) -> None:

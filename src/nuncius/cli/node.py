@@ -129,6 +129,7 @@ def cannot_listen(door: str, host: str, port: int, error: OSError) -> NodeError:
 @asynccontextmanager
 async def _open_doors(broker: object, settings: NodeSettings) -> AsyncIterator[Endpoints]:
     from nuncius.broker import Broker
+    from nuncius.doors.http.door import HttpDoor
     from nuncius.doors.stomp.door import StompDoor
     from nuncius.doors.telesto.door import TelestoDoor
     from nuncius.doors.telesto.trace import NodeTrace
@@ -136,9 +137,12 @@ async def _open_doors(broker: object, settings: NodeSettings) -> AsyncIterator[E
 
     assert isinstance(broker, Broker)
     trace = None if settings.trace is None else NodeTrace(Path(settings.trace))
+    stomp = StompDoor(broker, settings.max_connections)
+    # They close in the opposite order: whoever speaks over WebSocket ends its connections before HTTP does.
     doors: dict[str, Door] = {
+        "http": HttpDoor(broker, (stomp.over_websocket(),)),
         "telesto": TelestoDoor(broker, settings.hold, trace, settings.max_connections),
-        "stomp": StompDoor(broker, settings.max_connections),
+        "stomp": stomp,
         "zeromq": ZeromqDoor(broker, settings.max_connections),
     }
     wanted: dict[str, int | None] = msgspec.structs.asdict(settings.ports)
@@ -147,6 +151,7 @@ async def _open_doors(broker: object, settings: NodeSettings) -> AsyncIterator[E
         if trace is not None:
             opened.callback(trace.close)
         for name, door in doors.items():
+            opened.push_async_callback(door.close)
             port = wanted[name]
             if port is None:
                 continue
@@ -154,6 +159,5 @@ async def _open_doors(broker: object, settings: NodeSettings) -> AsyncIterator[E
                 bound = await door.open(settings.host, port, share_port=settings.share_ports)
             except OSError as error:
                 raise cannot_listen(name, settings.host, port, error) from error
-            opened.push_async_callback(door.close)
             endpoints[name] = Endpoint(settings.host, bound)
         yield endpoints

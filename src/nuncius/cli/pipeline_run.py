@@ -60,13 +60,13 @@ def perform(
     """Runs a job; what it did, and whether it was stopped."""
     with _bar(spark, job.name) as show:
         context = Context(spark, dsn, settings, follow, checkpoint, data_dir, show)
-        with _stopped_by_signals(context):
+        with stopped_by_signals(context):
             summary = recorded(job, context)
     return summary, context.stopping.is_set()
 
 
 @contextlib.contextmanager
-def _stopped_by_signals(context: Context) -> Iterator[None]:
+def stopped_by_signals(context: Context) -> Iterator[None]:
     """The first Ctrl-C or SIGTERM asks the run to end, the second ends it."""
 
     def heard(number: int, frame: FrameType | None) -> None:

@@ -7,6 +7,7 @@ much unanswered, or while the whole node has; memory is bounded by that.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol, cast
 
 from nuncius.broker.model import Pressure
@@ -140,3 +141,14 @@ class Wire(asyncio.Protocol):
             return
         self._reading = True
         self._transport.resume_reading()
+
+
+@dataclass(frozen=True, slots=True)
+class WebSocketPath:
+    """A protocol that is also spoken over WebSocket: where, under which names, and who answers."""
+
+    path: str
+    subprotocols: tuple[str, ...]
+    new_session: Callable[[Wire], Session]
+    wires: set[Wire]
+    """Its connections; whoever owns the protocol ends them."""

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import uvicorn
 from starlette.applications import Starlette
@@ -14,22 +13,11 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from nuncius.broker import Broker
-from nuncius.doors.http.websocket import NewSession, carry
-from nuncius.doors.wire import Wire
+from nuncius.doors.http.websocket import carry
+from nuncius.doors.wire import WebSocketPath
 
 BACKLOG = 1024
 FINISH_SECONDS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class WebSocketPath:
-    """A protocol that is also spoken over WebSocket: where, under which names, and who answers."""
-
-    path: str
-    subprotocols: tuple[str, ...]
-    new_session: NewSession
-    wires: set[Wire]
-    """Its connections; whoever owns the protocol ends them."""
 
 
 class _Server(uvicorn.Server):
@@ -60,6 +48,7 @@ class HttpDoor:
             access_log=False,
             server_header=False,
             ws="websockets-sansio",
+            ws_per_message_deflate=False,  # a little traffic saved for much work and memory
             ws_max_size=self._broker.limits.max_body + (64 << 10),
             timeout_graceful_shutdown=FINISH_SECONDS,
         )
@@ -80,7 +69,7 @@ class HttpDoor:
 
     def _endpoint(self, each: WebSocketPath):  # type: ignore[no-untyped-def]
         async def endpoint(websocket: WebSocket) -> None:
-            await carry(websocket, each.subprotocols, each.new_session, self._broker.pressure, each.wires)
+            await carry(websocket, each, self._broker.pressure)
 
         return endpoint
 

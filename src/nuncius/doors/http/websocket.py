@@ -8,14 +8,11 @@ client does not keep up, exactly as on TCP.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from nuncius.broker.model import Pressure
-from nuncius.doors.wire import WRITE_BUFFER, Session, Wire
-
-NewSession = Callable[[Wire], Session]
+from nuncius.doors.wire import WRITE_BUFFER, WebSocketPath, Wire
 
 
 class WebSocketTransport(asyncio.Transport):
@@ -86,18 +83,12 @@ class WebSocketTransport(asyncio.Transport):
             await self._news.wait()
 
 
-async def carry(
-    socket: WebSocket,
-    subprotocols: tuple[str, ...],
-    new_session: NewSession,
-    pressure: Pressure,
-    wires: set[Wire],
-) -> None:
+async def carry(socket: WebSocket, path: WebSocketPath, pressure: Pressure) -> None:
     """One connection, from its opening to its end."""
     offered = socket.scope.get("subprotocols", [])
-    await socket.accept(next((each for each in subprotocols if each in offered), None))
+    await socket.accept(next((each for each in path.subprotocols if each in offered), None))
     transport = WebSocketTransport(socket)
-    wire = transport.wire = Wire(new_session, pressure, wires)
+    wire = transport.wire = Wire(path.new_session, pressure, path.wires)
     wire.connection_made(transport)
     sending = asyncio.ensure_future(transport.send())
     receiving = asyncio.ensure_future(_receive(transport, wire))

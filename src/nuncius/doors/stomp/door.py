@@ -20,7 +20,7 @@ from nuncius.doors.stomp.slim import EXPECTED_CONNECT, TOO_LARGE, SlimSession
 from nuncius.doors.stomp.slim_codec import Splitter, TooLarge
 from nuncius.doors.stomp.versions import SUPPORTED, ProtocolError, Version
 from nuncius.doors.tcp import MAX_CONNECTIONS, TcpDoor
-from nuncius.doors.wire import Session, Wire
+from nuncius.doors.wire import Session, WebSocketPath, Wire
 
 
 class Greeting:
@@ -90,6 +90,10 @@ class StompDoor(TcpDoor):
 
     def greet(self, wire: Wire) -> Session:
         return Greeting(self, wire)
+
+    def over_websocket(self) -> WebSocketPath:
+        """The same sessions at `/stomp` of the HTTP port."""
+        return WebSocketPath("/stomp", ("v12.stomp", "v11.stomp", "v10.stomp"), self.welcome, self.wires)
 
     async def close(self) -> None:
         await super().close()

@@ -19,14 +19,13 @@ $$;
 -- Answers per run: `bases`, the offset of its first new entry, and `skipped`, how many of its entries the
 -- publisher had sent before. A negative base says why nothing was stored:
 --   -1 all sent before   -2 no such topic   -3 busy, see take_locks   -4 another number of partitions
---   -5 counts before it are missing; only a strict caller minds
 -- Promises: offsets are dense and in commit order; a publisher's count is stored once; a run is stored
 -- whole or not at all; if one run of a topic is busy, all are, so that a retry keeps a publisher's order.
 create or replace function nuncius.publish_many(
     p_topics integer[], p_layouts integer[], p_publishers integer[], p_counts bigint[],
     p_sends integer[], p_partitions integer[], p_sizes integer[],
     p_numbers integer[], p_keys text[], p_headers text[], p_bodies bytea[],
-    p_wait boolean default true, p_notify boolean default true, p_strict boolean default false,
+    p_wait boolean default true, p_notify boolean default true,
     out bases bigint[], out skipped integer[]
 ) language plpgsql as $$
 declare
@@ -82,13 +81,6 @@ begin
             select c.publisher_count - p_counts[i] + 1 into v_next from nuncius.publisher_counts c
             where c.publisher_id = p_publishers[i] and c.kind = 1 and c.target_id = p_topics[i]
             order by c.publisher_count desc limit 1;
-            if p_strict then
-                v_next := coalesce(v_next, 1 - p_counts[i]);
-                if v_next < 0 then
-                    v_stops[i] := -5;
-                    continue;
-                end if;
-            end if;
             v_seen[i] := v_next;
             if v_next is null or v_next < v_lengths[i] then
                 insert into nuncius.publisher_counts (publisher_id, kind, target_id, publisher_count)

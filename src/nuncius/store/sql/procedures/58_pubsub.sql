@@ -26,31 +26,34 @@ end $$;
 -- Publishes messages, each only if its count is one more than what this publisher has in this topic. Topics
 -- and publishers are made if they are not there. An item a message; answers with
 --   codes: 0 stored   1 another count is due   -2 the topic has changed, try again   -3 busy, see take_locks
---   registered: the publisher's count in the topic afterwards (code 1)
---   subscribers: how many the topic has;  topic_ids
+--   registered: the publisher's count in the topic;  subscribers: how many the topic has;  topic_ids
+-- It keeps what publish_many promises, and takes the same locks. That one is made for few publishers who send
+-- much at once; here everybody sends one, and a look at everybody in turn would take twice the time.
 create or replace function nuncius.publish_in_turn(
     p_topics text[], p_publishers text[], p_counts bigint[], p_bodies bytea[], p_wait boolean default true,
     out codes integer[], out registered bigint[], out subscribers bigint[], out topic_ids integer[]
 ) language plpgsql as $$
 declare
-    v_layouts integer[];
     v_publishers integer[];
     v_partitions integer[];
-    v_bases bigint[];
-    v_each integer[] := array(select n from generate_series(1, cardinality(p_topics)) n);
+    v_busy integer[];
+    v_firsts integer[];     -- for each message the first one here of the same publisher and topic
+    v_counts bigint[];      -- the publisher's count, in the place of that first one
+    v_first integer;
+    i integer;
 begin
     loop
-        select array_agg(f.topic_id), array_agg(f.partition_count), array_agg(f.publisher_id),
-            array_agg(case f.partition_count when 1 then 1
-                else nuncius.partition_of(f.publisher, f.partition_count) end), array_agg(f.readers)
-        into topic_ids, v_layouts, v_publishers, v_partitions, subscribers
+        select array_agg(f.topic_id), array_agg(f.partition_id), array_agg(f.publisher_id), array_agg(f.readers)
+        into topic_ids, v_partitions, v_publishers, subscribers
         from (
-            select t.topic_id, t.partition_count, t.readers, u.publisher_id, r.publisher
+            select t.topic_id, p.partition_id, u.publisher_id, t.readers
             from unnest(p_topics, p_publishers) with ordinality r(topic, publisher, n)
             left join (
                 select topic_name, topic_id, partition_count, (
                     select count(*) from nuncius.subscriptions s where s.topic_id = c.topic_id) as readers
                 from nuncius.topics c where topic_name = any (p_topics) offset 0) t on t.topic_name = r.topic
+            left join nuncius.partitions p on p.topic_id = t.topic_id and p.partition = case t.partition_count
+                when 1 then 1 else nuncius.partition_of(r.publisher, t.partition_count) end
             left join nuncius.publishers u on u.publisher_name = r.publisher
             order by r.n) f;
         exit when array_position(topic_ids, null) is null and array_position(v_publishers, null) is null;
@@ -62,17 +65,43 @@ begin
             where id is null group by publisher order by publisher));
     end loop;
 
-    select bases into v_bases from nuncius.publish_many(
-        topic_ids, v_layouts, v_publishers, p_counts, v_each, v_partitions, array_fill(1, array[cardinality(v_each)]),
-        null, null, null, p_bodies, p_wait, false, true);
+    v_busy := nuncius.take_locks(78001, v_partitions, topic_ids, p_wait)
+        || nuncius.take_locks(78004, v_publishers, topic_ids, p_wait);
 
-    select array_agg(case when base >= 0 then 0 when base in (-1, -5) then 1 when base = -3 then -3 else -2 end),
-        array_agg(case when base in (-1, -5) then coalesce((
-            select c.publisher_count from nuncius.publisher_counts c
-            where c.publisher_id = publisher and c.kind = 1 and c.target_id = topic
-            order by c.publisher_count desc limit 1), 0) end)
-    into codes, registered
-    from unnest(v_bases, v_publishers, topic_ids) b(base, publisher, topic);
+    -- From here on nobody else adds to these partitions or counts for these publishers; and what was deleted
+    -- while we waited is not there any more.
+    select array_agg(f.code), array_agg(f.count), array_agg(f.first) into codes, v_counts, v_firsts
+    from (
+        select case when p.partition_id is null then -2 when m.topic = any (v_busy) then -3 else 1 end as code,
+            coalesce((
+                select c.publisher_count from nuncius.publisher_counts c
+                where c.publisher_id = m.publisher and c.kind = 1 and c.target_id = m.topic
+                order by c.publisher_count desc limit 1), 0) as count,
+            min(m.n) over (partition by m.publisher, m.topic)::integer as first
+        from unnest(v_partitions, v_publishers, topic_ids) with ordinality m(id, publisher, topic, n)
+        left join nuncius.partitions p on p.partition_id = m.id
+        order by m.n) f;
+    for i in 1 .. cardinality(codes) loop
+        v_first := v_firsts[i];
+        if codes[i] = 1 and p_counts[i] = v_counts[v_first] + 1 then
+            codes[i] := 0;
+            v_counts[v_first] := p_counts[i];
+        end if;
+        registered[i] := v_counts[v_first];
+    end loop;
+
+    insert into nuncius.entries (partition_id, publisher_id, entry_offset, publisher_count, body)
+    select m.id, m.publisher, f.next + row_number() over (partition by m.id order by m.n) - 1, m.count, m.body
+    from unnest(v_partitions, v_publishers, p_counts, p_bodies, codes) with ordinality
+        m(id, publisher, count, body, code, n)
+    join (
+        select d.id, nuncius.next_offset(d.id) as next
+        from (select distinct id from unnest(v_partitions) id) d offset 0) f using (id)
+    where m.code = 0;
+    insert into nuncius.publisher_counts (publisher_id, kind, target_id, publisher_count)
+    select m.publisher, 1, m.topic, max(m.count)
+    from unnest(v_publishers, topic_ids, p_counts, codes) m(publisher, topic, count, code)
+    where m.code = 0 group by m.publisher, m.topic;
 end $$;
 
 -- The id after the last one that a subscription has confirmed.

@@ -1,0 +1,149 @@
+"""STOMP over WebSocket, at /stomp of the HTTP port."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import websockets
+from websockets.asyncio.client import ClientConnection
+
+from nuncius.broker import Broker
+from nuncius.broker.model import Letter
+from nuncius.doors.http.door import HttpDoor
+from nuncius.doors.stomp.door import StompDoor
+from racing import until
+
+CONNECT = "CONNECT\naccept-version:1.2\nhost:test\n\n\0"
+MODULES = Path(os.environ.get("NUNCIUS_NODE_MODULES", Path(__file__).parents[3] / ".node" / "node_modules"))
+
+
+@pytest.fixture
+async def stomp(broker: Broker) -> AsyncIterator[StompDoor]:
+    door = StompDoor(broker)
+    yield door
+    await door.close()
+
+
+@pytest.fixture
+async def url(broker: Broker, stomp: StompDoor) -> AsyncIterator[str]:
+    door = HttpDoor(broker, (stomp.over_websocket(),))
+    port = await door.open("127.0.0.1", 0)
+    yield f"ws://127.0.0.1:{port}/stomp"
+    await stomp.close()
+    await door.close()
+
+
+async def receive(socket: ClientConnection) -> str:
+    async with asyncio.timeout(20):
+        message = await socket.recv()
+    assert isinstance(message, str)
+    return message
+
+
+async def until_closed(socket: ClientConnection) -> None:
+    with contextlib.suppress(websockets.ConnectionClosed):
+        while True:
+            await receive(socket)
+
+
+async def test_a_conversation(url: str) -> None:
+    """Frames go both ways; the subprotocol is the best one offered."""
+    async with websockets.connect(url, subprotocols=["v10.stomp", "v12.stomp"]) as socket:  # type: ignore[list-item]
+        assert socket.subprotocol == "v12.stomp"
+        await socket.send(CONNECT)
+        assert (await receive(socket)).startswith("CONNECTED\n")
+        await socket.send("SUBSCRIBE\nid:0\ndestination:/topic/news\nreceipt:1\n\n\0")
+        assert "receipt-id:1" in await receive(socket)
+        await socket.send("SEND\ndestination:/topic/news\n\nhello\0")
+        message = await receive(socket)
+        assert message.startswith("MESSAGE\n")
+        assert message.endswith("\n\nhello\0")
+
+
+async def test_any_fragmentation(url: str) -> None:
+    """A frame may come in several messages, and several frames in one; text and binary alike."""
+    async with websockets.connect(url) as socket:
+        for byte in CONNECT.encode():
+            await socket.send(bytes([byte]))
+        assert (await receive(socket)).startswith("CONNECTED\n")
+        pair = "SUBSCRIBE\nid:0\ndestination:/topic/news\nreceipt:1\n\n\0SEND\ndestination:/topic/news\n\nx\0"
+        await socket.send(pair)
+        said = await receive(socket)
+        while "MESSAGE" not in said:
+            said += await receive(socket)
+        assert "receipt-id:1" in said
+
+
+async def test_bytes_that_are_no_text(url: str, broker: Broker) -> None:
+    """What is not UTF-8 comes in a binary message."""
+    queue = await broker.queues.ensure("jobs")
+    stored: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    broker.queues.put_soon(queue.queue_id, [Letter(b"\xff\x00\xfe")], stored.set_result)
+    await stored
+    async with websockets.connect(url) as socket:
+        await socket.send(CONNECT)
+        await receive(socket)
+        await socket.send("SUBSCRIBE\nid:0\ndestination:/queue/jobs\n\n\0")
+        async with asyncio.timeout(20):
+            message = await socket.recv()
+        assert isinstance(message, bytes)
+        assert message.endswith(b"\n\n\xff\x00\xfe\0")
+
+
+async def test_the_client_goes(url: str, broker: Broker, stomp: StompDoor) -> None:
+    """A connection that breaks off is forgotten, and what it had not acknowledged is kept for others."""
+    queue = await broker.queues.ensure("jobs")
+    stored: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    broker.queues.put_soon(queue.queue_id, [Letter(b"x")], stored.set_result)
+    await stored
+    async with websockets.connect(url) as socket:
+        await socket.send(CONNECT)
+        await receive(socket)
+        await socket.send("SUBSCRIBE\nid:0\ndestination:/queue/jobs\nack:client\n\n\0")
+        assert "MESSAGE" in await receive(socket)
+        socket.transport.abort()
+    await until(lambda: stomp.connections == 0)
+    await until(broker.failures)
+    assert [failure.destination for failure in await broker.failures()] == ["/queue/jobs"]
+
+
+async def test_a_client_that_does_not_read(url: str, broker: Broker, stomp: StompDoor) -> None:
+    """The node stops handing over to who does not read, instead of keeping everything in memory."""
+    async with websockets.connect(url, max_queue=1, max_size=None) as socket:
+        await socket.send(CONNECT)
+        await receive(socket)
+        await socket.send("SUBSCRIBE\nid:0\ndestination:/topic/news\nreceipt:1\n\n\0")
+        await receive(socket)
+        (wire,) = stomp.wires
+        for _ in range(40):
+            await broker.topics.publish("news", [bytes(1 << 20)])
+        await until(lambda: not wire._writable.is_set())  # noqa: SLF001
+
+
+async def test_the_door_closes(url: str, stomp: StompDoor) -> None:
+    """When the node stops, the connection is closed from its side."""
+    async with websockets.connect(url) as socket:
+        await socket.send(CONNECT)
+        await receive(socket)
+        await stomp.close()
+        await until_closed(socket)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node here to run @stomp/stompjs")
+@pytest.mark.skipif(not MODULES.exists(), reason="@stomp/stompjs is not installed; .ci/run fetches it")
+async def test_stompjs(url: str) -> None:
+    """@stomp/stompjs connects, sends, receives text and bytes, acknowledges, and says goodbye."""
+    script = Path(__file__).with_name("conversation.mjs")
+    process = await asyncio.create_subprocess_exec(
+        *("node", str(script), url, str(MODULES)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    async with asyncio.timeout(60):
+        out, _ = await process.communicate()
+    assert process.returncode == 0, out.decode()
+    assert out.decode().split("\n")[:2] == ["version 1.2 v12.stomp", "one grüße 000102ff00"]
