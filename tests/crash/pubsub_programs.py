@@ -19,10 +19,14 @@ def connect(url: str, directory: str, client_id: str) -> PubSubClient:
 
 
 def publish(url: str, directory: str, client_id: str, topic: str, how_many: int) -> None:
-    """Messages are numbered; what is stored already is not put again."""
-    with connect(url, directory, client_id) as client:
+    """Messages are numbered; what is stored already is not put again. Each also says which process put it; a
+    file of that process has what was acknowledged to it."""
+    acknowledged = Path(directory) / f"{client_id}-{os.getpid()}.acknowledged"
+    with connect(url, directory, client_id) as client, acknowledged.open("wb", buffering=0) as file:
         for number in range(client.published(topic), how_many):
-            client.put(topic, f"{client_id} {number}")
+            text = f"{client_id} {number} {os.getpid()}"
+            client.put(topic, text)
+            file.write(f"{text}\n".encode())
 
 
 def subscribe(url: str, directory: str, client_id: str, topic: str, how_many: int) -> None:

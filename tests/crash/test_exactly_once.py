@@ -139,13 +139,15 @@ def subscribe(url: str, directory: Path, name: str) -> None:
 
 
 def check(file: Path) -> list[str]:
-    """Ids without a gap, every message of every publisher once and in its order."""
+    """Ids without a gap, every message of every publisher once and in order, all that were acknowledged."""
     lines = file.read_text().splitlines()
     ids, texts = zip(*(line.split(" ", 1) for line in lines), strict=True)
     assert ids == tuple(str(n) for n in range(EACH * len(PUBLISHERS)))
     for publisher in PUBLISHERS:
-        mine = [text for text in texts if text.startswith(publisher)]
-        assert mine == [f"{publisher} {n}" for n in range(EACH)]
+        mine = [text.split()[1] for text in texts if text.startswith(publisher)]
+        assert mine == [str(n) for n in range(EACH)]
+    for acknowledged in file.parent.glob("*.acknowledged"):
+        assert set(acknowledged.read_text().splitlines()) <= set(texts)
     return list(texts)
 
 

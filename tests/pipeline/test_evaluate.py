@@ -72,7 +72,7 @@ def test_a_series(spark: SparkSession, tmp_path: Path) -> None:
     """A directory a run, named for what was varied, becomes a series in its order; a run that is too short is
     left out and said to be."""
     for clients in (8, 32, 160):
-        trace(tmp_path / f"clients_{clients}", rate=10 * clients)
+        trace(tmp_path / f"clients{'=' if clients == 160 else '_'}{clients}", rate=10 * clients)
     trace(tmp_path / "clients_224", rate=10, seconds=2)
     out = tmp_path / "report"
     summary = run(spark, traces=str(tmp_path), out=str(out), warmup="1", cooldown="1", bucket="0.5")
@@ -131,6 +131,15 @@ def test_no_traces(spark: SparkSession, tmp_path: Path) -> None:
         run(spark, traces=str(tmp_path))
     with pytest.raises(NoTraces, match="nothing to evaluate"):
         evaluate(None, None, [Step("run", tmp_path)], Settings("t", 0, 0, 1, "client"))
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 and no end"])
+def test_half_a_trace(spark: SparkSession, tmp_path: Path, content: bytes) -> None:
+    """The file of a process that was killed is named, so that it can be removed."""
+    trace(tmp_path, rate=10)
+    (tmp_path / "node-9-9.parquet").write_bytes(content)
+    with pytest.raises(NoTraces, match=r"node-9-9\.parquet is not complete"):
+        run(spark, traces=str(tmp_path))
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf"])

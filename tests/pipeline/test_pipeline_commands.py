@@ -277,16 +277,17 @@ def test_spark_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_spark_does_not_start(dsn: str, tmp_path: Path) -> None:
-    """A Java that Spark cannot use is one line."""
+    """When Java does not do what Spark wants, our last word on it is one line."""
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\n[ $1 = -version ] && echo 'openjdk version \"17.0.1\"' >&2 || exit 1\n")
     java.chmod(0o755)
     done = nuncius("shell", "--store", dsn, env=os.environ | {"JAVA_HOME": str(tmp_path)}, input="")
     assert done.returncode == errors.FAILED
-    assert spoken(done.stderr) == [
+    assert spoken(done.stderr)[-1] == (
         "nuncius: Spark does not start: Java gateway process exited before sending its port number."
-    ]
+    )
+    assert "Traceback" not in done.stderr
 
 
 def test_summaries(capsys: pytest.CaptureFixture[str]) -> None:
@@ -315,10 +316,11 @@ def test_a_second_signal() -> None:
     """The first signal asks a run to end, the second ends it; afterwards signals do what they did before."""
     before = signal.getsignal(signal.SIGTERM)
     context = Context(None, "", follow=True)  # type: ignore[arg-type]
-    with pytest.raises(KeyboardInterrupt), pipeline_run.stopped_by_signals(context):
+    with pipeline_run.stopped_by_signals(context):
         os.kill(os.getpid(), signal.SIGTERM)
         assert context.stopping.is_set()
-        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
 
 

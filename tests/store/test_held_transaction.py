@@ -105,6 +105,28 @@ async def test_taking_from_an_empty_queue(node: Connection) -> None:
 
 
 @pytest.mark.usefixtures("held")
+async def test_leasing(node: Connection) -> None:
+    """Leasing and settling, and the look at what waits, touch as much at the end as at the beginning."""
+    jobs, leaser = await queue(node), Taker(lambda: 1)
+    call = TakeCall(lambda _: None, None, jobs, 0, 0, 0, 1, BATCH)
+
+    async def put_lease_and_settle() -> None:
+        await put_many(node, Run(jobs, [b"x" * 100] * BATCH))
+        (found,) = await leaser.take(node, [call], False)
+        settled = await node.fetchval("select nuncius.settle_many($1)", [one.lease_id for one in found])
+        assert len(settled) == BATCH
+
+    async def look() -> None:
+        await node.fetch("select * from nuncius.return_leases(2, 10)")
+
+    await put_lease_and_settle()
+    early = await blocks(node, look)
+    touched = await rounds(node, put_lease_and_settle)
+    assert touched[-1] < ALLOWED * touched[1], touched
+    assert await blocks(node, look) <= 2 * early + 4
+
+
+@pytest.mark.usefixtures("held")
 async def test_putting_with_counts(node: Connection) -> None:
     """Finding a publisher's last count in a queue costs the same for the last message as for the first."""
     jobs, alice = await queue(node), await publisher(node)

@@ -5,7 +5,6 @@ as JSON.
 """
 
 import json
-import select
 import statistics
 import sys
 import time
@@ -21,50 +20,44 @@ TEXT = BODY[32:127] + BODY[32:37]  # a hundred bytes that are text
 
 
 class Clients:
-    """REQ sockets that each send the next request when the last one is answered. They are watched by epoll,
-    because zmq.Poller looks at all of them whenever one of them is ready."""
+    """REQ sockets that each send the next request when the last one is answered."""
 
     def __init__(self, url: str, count: int) -> None:
         self._context = zmq.Context()
         self._sockets: list[zmq.Socket[bytes]] = []
-        self._epoll = select.epoll()
-        self._by_fd: dict[int, int] = {}
-        for number in range(count):
+        self._poller = zmq.Poller()
+        for _ in range(count):
             client = self._context.socket(zmq.REQ)
             client.linger = 0
             client.connect(url)
             self._sockets.append(client)
-            self._by_fd[client.fd] = number
-            self._epoll.register(client.fd, select.EPOLLIN)
+            self._poller.register(client, zmq.POLLIN)
 
     def run(self, ask: Callable[[int], bytes | None], seconds: float = 3600.0) -> float:
         """Answers a second. `ask` says what a client sends next, None when it has finished."""
+        numbers = {client: n for n, client in enumerate(self._sockets)}
         start = time.perf_counter()
         end = start + seconds
         answers = busy = 0
-        for number, client in enumerate(self._sockets):
+        for client, number in numbers.items():
             request = ask(number)
             if request is not None:
                 client.send(request)
                 busy += 1
         while busy:
-            for fd, _ in self._epoll.poll():
-                number = self._by_fd[fd]
-                client = self._sockets[number]
-                while client.events & zmq.POLLIN:
-                    answer = client.recv()
-                    if not answer.startswith(b"a"):
-                        raise RuntimeError(f"an answer {answer[:80]!r} that should not be")
-                    answers += 1
-                    request = ask(number) if time.perf_counter() < end else None
-                    if request is None:
-                        busy -= 1
-                        break
+            for client, _ in self._poller.poll():
+                answer = client.recv()
+                if not answer.startswith(b"a"):
+                    raise RuntimeError(f"an answer {answer[:80]!r} that should not be")
+                answers += 1
+                request = ask(numbers[client]) if time.perf_counter() < end else None
+                if request is None:
+                    busy -= 1
+                else:
                     client.send(request)
         return answers / (time.perf_counter() - start)
 
     def close(self) -> None:
-        self._epoll.close()
         self._context.destroy(linger=0)
 
 

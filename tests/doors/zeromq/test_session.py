@@ -253,6 +253,22 @@ async def test_a_client_that_does_not_read(node: Node, ann: Peer, monkeypatch: p
     await node.at_rest()
 
 
+async def test_large_answers_beside_gets_that_wait(node: Node, ann: Peer) -> None:
+    """Large answers come though others on the same connection wait for theirs."""
+    await ann.ask("s ann news")
+    await ann.ask("s ann empty")
+    body = b"x" * (3 << 20)
+    await ann.ask_fields("p", "bob", "news", "1", body)
+    async with connected(node, zmq.DEALER) as proxy:
+        for n in range(20):
+            await proxy.send(b"waits %d" % n, b"", b"g ann empty 0 wait=60")
+        for n in range(4):
+            await proxy.send(b"large %d" % n, b"", b"g", b"ann", b"news", b"0")
+        got = [await proxy.receive() for _ in range(4)]
+        assert sorted(name for name, *_ in got) == [b"large %d" % n for n in range(4)]
+        assert {frames[-1] for frames in got} == {body}
+
+
 async def test_a_client_that_leaves_much_unread(node: Node, ann: Peer) -> None:
     """A client that goes away with much unanswered leaves nothing behind."""
     await ann.ask("s ann news")

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 PUBLISHERS = "zeromq/"  # before the names of this door's publishers: other doors count for themselves
 REQUEST_COST = 500  # bytes of memory an open request takes, besides its frames
 OTHER_FRAMES = 4096  # bytes of a message besides its body
-MAX_GETS = 4000  # under way for one connection
+MAX_GETS = 10_000  # under way for one connection
 MUCH_UNREAD = 512 << 10  # bytes of answers, after which we look whether the client reads them
 AT_ONCE = 8  # of those whose answers are large
 MAX_INCOMPLETE = 256 << 20  # bytes of messages that have begun, over all connections
@@ -50,6 +50,7 @@ class ZeromqSession:
         self._gets: set[Asked] = set()
         self._held: dict[Line, None] = {}  # lines that could not go on with a get
         self._again: deque[Asked] = deque()  # gets that were too large to be answered with others
+        self._large: set[Asked] = set()  # those of them that are under way again
         self._unread = 0  # bytes sent since we know that the client reads
         self._tasks: set[asyncio.Task[None]] = set()
         self._begin: dict[type[Request] | type[None], Callable[[Asked, Any], None]] = {
@@ -216,6 +217,7 @@ class ZeromqSession:
 
     def _got(self, asked: Asked, found: Found | Exception | None) -> None:
         self._gets.discard(asked)
+        self._large.discard(asked)
         if found is None and not self._lost:
             self._again.append(asked)
         elif found is None:
@@ -241,8 +243,9 @@ class ZeromqSession:
         self._go_on()
 
     def _go_on(self) -> None:
-        while self._again and self._may_get() and len(self._gets) < AT_ONCE:
+        while self._again and self._may_get() and len(self._large) < AT_ONCE:
             asked = self._again.popleft()
+            self._large.add(asked)
             self._get(asked, asked.request)  # type: ignore[arg-type]
         if not self._again and self._may_get():
             held, self._held = self._held, {}

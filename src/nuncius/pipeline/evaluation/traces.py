@@ -23,6 +23,7 @@ CLIENTS = (
 )
 NODES = "step string, epoch_ms bigint, waiting bigint, parsing bigint, database bigint, response bigint"
 PHASES = ("waiting", "parsing", "database", "response")
+_END = b"PAR1"
 _VARIED = re.compile(r"(?P<parameter>.+?)[_=](?P<value>\d+(\.\d+)?)")
 
 
@@ -63,7 +64,7 @@ def files(directory: Path, side: str) -> list[str]:
 def read(spark: SparkSession, steps: Iterable[Step], side: str, schema: str) -> DataFrame | None:
     """The traces of one side ("client" or "node") of all runs; None if there are none."""
     frames = [
-        spark.read.parquet(*paths).withColumn("step", sf.lit(step.name))
+        spark.read.parquet(*map(_complete, paths)).withColumn("step", sf.lit(step.name))
         for step in steps
         if (paths := files(step.directory, side))
     ]
@@ -71,3 +72,12 @@ def read(spark: SparkSession, steps: Iterable[Step], side: str, schema: str) -> 
         return None
     columns: Sequence[str] = spark.createDataFrame([], schema).columns
     return reduce(DataFrame.unionAll, [frame.select(*columns) for frame in frames])
+
+
+def _complete(path: str) -> str:
+    """Refuses a file whose writer has not come to its end: Parquet is of no use without it."""
+    with Path(path).open("rb") as file:
+        file.seek(max(0, Path(path).stat().st_size - len(_END)))
+        if file.read() != _END:
+            raise NoTraces(f"{path} is not complete: its node or client still runs, or was killed; remove it")
+    return path

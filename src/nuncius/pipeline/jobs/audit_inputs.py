@@ -86,24 +86,31 @@ class Inputs:
 
 
 def gather(spark: SparkSession, dsn: str, wanted: Wanted) -> Inputs:
-    inputs = Inputs(topics=wanted.topics or ())
-    with stores(dsn) as opened:
-        earlier = {} if wanted.tier == "none" else _places(opened, wanted.topics)
-        if wanted.history is not None:
-            _keep_history(spark, inputs, wanted)
-        if wanted.tier != "none":
-            _keep_stored(spark, inputs, wanted, opened, earlier)
+    inputs = Inputs()
+    try:
+        with stores(dsn) as opened:
+            earlier = {} if wanted.tier == "none" else _places(opened, wanted.topics)
+            if wanted.history is not None:
+                _keep_history(spark, inputs, wanted.history, wanted.topics)
+            if wanted.tier != "none":
+                _keep_stored(spark, inputs, wanted, opened, earlier)
+    except BaseException:
+        inputs.release()
+        raise
     return inputs
 
 
-def _keep_history(spark: SparkSession, inputs: Inputs, wanted: Wanted) -> None:
-    events = histories.read(spark, wanted.history or "")
-    if wanted.topics is not None:
-        events = events.where(sf.col("topic").isin(list(wanted.topics)))
+def _keep_history(spark: SparkSession, inputs: Inputs, location: str, topics: Sequence[str] | None) -> None:
+    events = histories.read(spark, location)
+    if topics is not None:
+        events = events.where(sf.col("topic").isin(list(topics)))
     inputs.history = inputs.keep(events)
-    if wanted.topics is None:
-        rows = inputs.history.select("topic").distinct().orderBy("topic").collect()
-        inputs.topics = [row.topic for row in rows]
+    rows = inputs.history.select("topic").distinct().orderBy("topic").collect()
+    inputs.topics = [row.topic for row in rows]
+    if not inputs.topics:
+        raise InvalidOption(
+            f"the history in {location} tells nothing of {', '.join(topics or ['any topic'])}"
+        )
 
 
 def _keep_stored(
