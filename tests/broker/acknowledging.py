@@ -19,9 +19,9 @@ PATIENT = Limits(retry_delay=3600.0, max_attempts=3)
 
 
 @asynccontextmanager
-async def node(dsn: str, limits: Limits = QUICK, patience: float = 20) -> AsyncIterator[Broker]:
+async def node(dsn: str, limits: Limits = QUICK) -> AsyncIterator[Broker]:
     """A broker with other limits than usual."""
-    async with Broker(dsn, limits=limits, patience=patience) as running:
+    async with Broker(dsn, limits=limits, patience=20) as running:
         yield running
 
 

@@ -471,6 +471,18 @@ async def test_what_is_acknowledged_does_not_come_again(dsn: str) -> None:
         assert all(redelivered for _, _, _, _, redelivered in again.got)
 
 
+async def test_what_was_said_last(broker: Broker, connection: Connection) -> None:
+    """What a subscriber says just before it leaves is stored when its feed is closed."""
+    inbox, feed = await subscriber(broker, durable=True, acknowledged=True)
+    await broker.topics.publish("news", [b"%d" % n for n in range(100)])
+    await inbox.until(100)
+    said = [start(ack(feed, offset)) for offset in range(100)]
+    await asyncio.sleep(0)  # it is said, and on its way
+    await feed.close()
+    assert await position(connection) == 100
+    await asyncio.gather(*said)
+
+
 async def test_a_failure_after_a_crash(dsn: str, connection: Connection) -> None:
     """An entry that failed, behind one that was not acknowledged, comes once after a crash; its attempts go
     on, and when it is taken nothing is left of the failure."""

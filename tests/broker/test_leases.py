@@ -219,10 +219,11 @@ async def test_a_consumer_that_leaves_while_the_store_is_away(
     """If the store cannot be told that nobody wants a message any more, it is told when it is back."""
     name = await connection.fetchval("select current_database()")
     database = other_database(server.dsn, "postgres")
-    async with node(dsn, patience=0.1) as broker:
+    async with node(dsn) as broker:
         jobs = await queue(broker)
         await put(broker, jobs, b"x")
         one = await lease_one(broker, jobs)
+        broker.leases._releasing._lane._patience = 0.1  # noqa: SLF001
         await asyncio.to_thread(execute, database, f"alter database {name} allow_connections false")
         try:
             await terminate(observer, "nuncius release")

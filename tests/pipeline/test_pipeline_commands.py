@@ -215,6 +215,17 @@ def test_a_failing_run(dsn: str, tmp_path: Path) -> None:
     assert str(last(dsn).error) in listed
 
 
+def test_an_audit_with_faults(dsn: str) -> None:
+    """A run that finds faults says so with its exit code, for scripts that look after a broker."""
+    create(dsn, "news")
+    publish(dsn, "news", ["a", "b", "c"])
+    sql(dsn, "delete from nuncius.entries where entry_offset = 1")
+    done = nuncius("run", "audit", "--topic", "news", "--store", dsn, *QUICK)
+    assert done.returncode == 1, done.stderr
+    assert "gap" in done.stdout
+    assert last(dsn).state == "done"
+
+
 def test_shell(dsn: str) -> None:
     """The shell runs Python from a pipe, with a session that knows this store."""
     script = """

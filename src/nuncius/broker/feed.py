@@ -117,8 +117,8 @@ class Feed:
         self._task = self._loop.create_task(self._run())
 
     def _remember_failures(self, rows: Sequence[Any]) -> None:
-        """Entries that failed come again when they are due; those before which the place was held back, and
-        which are therefore read again anyway, then."""
+        """Entries that failed come again when they are due. Those that the place has not passed are read
+        again anyway, and come with that."""
         now = self._loop.time()
         for partition, offset, attempts, wait in rows:
             if offset >= self._reader.places[partition][1]:
@@ -238,12 +238,11 @@ class Feed:
 
     async def _leave_behind(self) -> None:
         """The subscriber leaves. What it has acknowledged must not come again because of something before
-        that it has not: that is noted as a failure, and the place moves on."""
+        that it has not: that is noted as a failure, and the place moves on. Said last, so all is stored."""
         left = self._outstanding.left_behind()
-        if left:
-            noted, done = future.new()
-            self._say(left, self._words(left, LEFT), done)
-            await noted
+        noted, done = future.new()
+        self._say(left, self._words(left, LEFT), done)
+        await noted
 
     # Handing over
 

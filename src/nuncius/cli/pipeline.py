@@ -41,6 +41,7 @@ LakeAt = Annotated[
     str | None, typer.Option("--lake", metavar="LOCATION", help="The lake, if not where the store says.")
 ]
 EVERY_CORE = "local[*]"
+FAULTS = 1
 
 
 def register(app: typer.Typer) -> None:
@@ -100,6 +101,8 @@ def run(
     pipeline_show.show_summary(found, summary, stopped, form)
     if stopped and not follow:
         raise typer.Exit(INTERRUPTED)
+    if summary.facts.get("faults"):  # an audit that found some
+        raise typer.Exit(FAULTS)
 
 
 def list_jobs(form: Output = Format.TABLE) -> None:

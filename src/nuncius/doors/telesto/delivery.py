@@ -103,9 +103,7 @@ class Deliveries:
                 delivery.task.cancel()
         self._deliveries.clear()
 
-    async def _deliver(
-        self, delivery: _Delivery, reader: Reader, answering: "asyncio.Task[Packet]"
-    ) -> None:
+    async def _deliver(self, delivery: _Delivery, reader: Reader, answering: "asyncio.Task[Packet]") -> None:
         try:
             await asyncio.wait([answering])  # entries come after the answer to Attach
             while True:
