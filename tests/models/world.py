@@ -53,6 +53,7 @@ def world(dsn: str, nodes: int, limits: Limits | None = None) -> Iterator[World]
         brokers = [Broker(dsn, limits=limits) for _ in range(nodes)]
         for broker in brokers:
             loop.run_until_complete(broker.start())
+            loop.run_until_complete(broker.duties.close())  # they are steps of a model, and happen only then
         sql: Connection = loop.run_until_complete(asyncpg.connect(dsn))
         try:
             yield World(loop, brokers, sql)

@@ -46,14 +46,17 @@ begin
         select array_agg(f.topic_id), array_agg(f.partition_id), array_agg(f.publisher_id), array_agg(f.readers)
         into topic_ids, v_partitions, v_publishers, subscribers
         from (
-            select t.topic_id, p.partition_id, u.publisher_id, t.readers
+            select k.topic_id, u.publisher_id, k.readers, coalesce(k.partition_id, (
+                select p.partition_id from nuncius.partitions p
+                where p.topic_id = k.topic_id
+                    and p.partition = nuncius.partition_of(r.publisher, k.partition_count))) as partition_id
             from unnest(p_topics, p_publishers) with ordinality r(topic, publisher, n)
             left join (
-                select topic_name, topic_id, partition_count, (
-                    select count(*) from nuncius.subscriptions s where s.topic_id = c.topic_id) as readers
-                from nuncius.topics c where topic_name = any (p_topics) offset 0) t on t.topic_name = r.topic
-            left join nuncius.partitions p on p.topic_id = t.topic_id and p.partition = case t.partition_count
-                when 1 then 1 else nuncius.partition_of(r.publisher, t.partition_count) end
+                select t.topic_name, t.topic_id, t.partition_count, p.partition_id, (
+                    select count(*) from nuncius.subscriptions s where s.topic_id = t.topic_id) as readers
+                from nuncius.topics t
+                left join nuncius.partitions p on p.topic_id = t.topic_id and t.partition_count = 1
+                where t.topic_name = any (p_topics) offset 0) k on k.topic_name = r.topic
             left join nuncius.publishers u on u.publisher_name = r.publisher
             order by r.n) f;
         exit when array_position(topic_ids, null) is null and array_position(v_publishers, null) is null;
@@ -69,16 +72,21 @@ begin
         || nuncius.take_locks(78004, v_publishers, topic_ids, p_wait);
 
     -- From here on nobody else adds to these partitions or counts for these publishers; and what was deleted
-    -- while we waited is not there any more.
+    -- while we waited is not there any more. Counts are looked for from the one before the first that is wanted:
+    -- that is where they are, and a scan from the end would read a page of earlier ones.
     select array_agg(f.code), array_agg(f.count), array_agg(f.first) into codes, v_counts, v_firsts
     from (
-        select case when p.partition_id is null then -2 when m.topic = any (v_busy) then -3 else 1 end as code,
-            coalesce((
+        select m.first, case when p.partition_id is null then -2 when m.topic = any (v_busy) then -3 else 1 end as code,
+            case when m.n = m.first then coalesce((
                 select c.publisher_count from nuncius.publisher_counts c
                 where c.publisher_id = m.publisher and c.kind = 1 and c.target_id = m.topic
-                order by c.publisher_count desc limit 1), 0) as count,
-            min(m.n) over (partition by m.publisher, m.topic)::integer as first
-        from unnest(v_partitions, v_publishers, topic_ids) with ordinality m(id, publisher, topic, n)
+                    and c.publisher_count >= m.least - 1
+                order by c.publisher_count desc limit 1), case when m.least <= 1 then 0 end) end as count
+        from (
+            select u.*, min(u.count) over w as least, (min(u.n) over w)::integer as first
+            from unnest(v_partitions, v_publishers, topic_ids, p_counts) with ordinality
+                u(id, publisher, topic, count, n)
+            window w as (partition by u.publisher, u.topic)) m
         left join nuncius.partitions p on p.partition_id = m.id
         order by m.n) f;
     for i in 1 .. cardinality(codes) loop
@@ -89,6 +97,13 @@ begin
         end if;
         registered[i] := v_counts[v_first];
     end loop;
+    if array_position(registered, null) is not null then
+        select array_agg(coalesce(m.count, (
+            select max(c.publisher_count) from nuncius.publisher_counts c
+            where c.publisher_id = m.publisher and c.kind = 1 and c.target_id = m.topic), 0) order by m.n)
+        into registered
+        from unnest(registered, v_publishers, topic_ids) with ordinality m(count, publisher, topic, n);
+    end if;
 
     insert into nuncius.entries (partition_id, publisher_id, entry_offset, publisher_count, body)
     select m.id, m.publisher, f.next + row_number() over (partition by m.id order by m.n) - 1, m.count, m.body
@@ -168,11 +183,7 @@ begin
         left join known k on k.topic_name = r.topic
         left join nuncius.subscriptions s on s.topic_id = k.topic_id and s.subscriber_name = r.subscriber
     ), found as (
-        select a.*, e.body, octet_length(e.body) as size, sum(octet_length(e.body)) over (order by a.n) as total,
-            coalesce((
-                select c.position from nuncius.positions c
-                where c.subscription_id = a.subscription_id and c.partition_id = a.partition_id
-                order by c.position desc limit 1), 0) as position
+        select a.*, e.body, octet_length(e.body) as size, sum(octet_length(e.body)) over (order by a.n) as total
         from asked a
         left join nuncius.entries e
             on e.partition_id = a.partition_id and e.entry_offset = a.id and a.id >= a.first_offset
@@ -182,21 +193,29 @@ begin
             when partition_id is null then null
             when total > greatest(p_bytes, size) and body is not null then 2
             when body is not null then 0
-            when id >= next or id < position then 1 end as code
+            when id >= next or exists (
+                select from nuncius.positions c
+                where c.subscription_id = f.subscription_id and c.partition_id = f.partition_id
+                    and c.position > f.id) then 1 end as code
         from found f order by n
     )
     select array_agg(code), array_agg(next - 1), array_agg(topic_id), array_agg(case when code = 0 then body end),
         array_agg(subscription_id), array_agg(partition_id),
-        array_agg(case when code in (0, 1) and id > position and id <= next then id end),
+        array_agg(case when code in (0, 1) and id <= next and id > 0 then id end),
         coalesce(sum(size) filter (where code = 0), 0)
     into codes, latest, topic_ids, bodies, v_subscriptions, v_partitions, v_confirmed, v_bytes
     from judged;
 
+    -- What is confirmed already is not confirmed again.
     insert into nuncius.positions (subscription_id, partition_id, position)
-    select c.subscription, c.id, max(c.position)
-    from unnest(v_subscriptions, v_partitions, v_confirmed) c(subscription, id, position)
-    where c.position is not null
-    group by c.subscription, c.id
+    select c.subscription, c.id, c.position
+    from (
+        select subscription, id, max(position) as position
+        from unnest(v_subscriptions, v_partitions, v_confirmed) u(subscription, id, position)
+        where position is not null group by subscription, id) c
+    where not exists (
+        select from nuncius.positions q
+        where q.subscription_id = c.subscription and q.partition_id = c.id and q.position >= c.position)
     on conflict do nothing;
 
     if array_position(codes, null) is not null then
