@@ -37,7 +37,7 @@ def pubsub(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[COMMAND]...",
+            metavar="COMMAND",
             help="subscribe TOPIC, unsubscribe TOPIC, get TOPIC [SECONDS] or put TOPIC TEXT. "
             "Without one, commands are read line by line.",
             show_default=False,

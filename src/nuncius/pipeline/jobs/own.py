@@ -48,6 +48,8 @@ def find(reference: str) -> Function:
         raise InvalidOption(
             f"there is no module {error.name!r} on Python's path or in the current directory"
         ) from error
+    except SyntaxError as error:
+        raise InvalidOption(f"module {module_name!r} is no Python: {error}") from error
     function = getattr(module, name, None)
     if not callable(function):
         raise InvalidOption(f"module {module_name!r} has no function {name!r}")

@@ -27,8 +27,9 @@ end $$;
 -- and publishers are made if they are not there. An item a message; answers with
 --   codes: 0 stored   1 another count is due   -2 the topic has changed, try again   -3 busy, see take_locks
 --   registered: the publisher's count in the topic;  subscribers: how many the topic has;  topic_ids
--- It keeps what publish_many promises, and takes the same locks. That one is made for few publishers who send
--- much at once; here everybody sends one, and a look at everybody in turn would take twice the time.
+-- It keeps what publish_many promises. That one is made for few publishers who send much at once; here
+-- everybody sends one, and a look at each in turn would take three times as long. A publisher keeps to one
+-- partition of a topic here, so the lock of the partition is the lock of its count as well.
 create or replace function nuncius.publish_in_turn(
     p_topics text[], p_publishers text[], p_counts bigint[], p_bodies bytea[], p_wait boolean default true,
     out codes integer[], out registered bigint[], out subscribers bigint[], out topic_ids integer[]
@@ -37,8 +38,9 @@ declare
     v_publishers integer[];
     v_partitions integer[];
     v_busy integer[];
-    v_firsts integer[];     -- for each message the first one here of the same publisher and topic
-    v_counts bigint[];      -- the publisher's count, in the place of that first one
+    v_firsts integer[];  -- for each message the first one here of the same publisher and topic
+    v_several boolean;   -- whether a publisher has sent several
+    v_counts bigint[];   -- its count then, in the place of its first one
     v_first integer;
     i integer;
 begin
@@ -68,20 +70,22 @@ begin
             where id is null group by publisher order by publisher));
     end loop;
 
-    v_busy := nuncius.take_locks(78001, v_partitions, topic_ids, p_wait)
-        || nuncius.take_locks(78004, v_publishers, topic_ids, p_wait);
+    v_busy := nuncius.take_locks(78001, v_partitions, topic_ids, p_wait);
 
-    -- From here on nobody else adds to these partitions or counts for these publishers; and what was deleted
-    -- while we waited is not there any more. Counts are looked for from the one before the first that is wanted:
-    -- that is where they are, and a scan from the end would read a page of earlier ones.
-    select array_agg(f.code), array_agg(f.count), array_agg(f.first) into codes, v_counts, v_firsts
+    -- From here on nobody else adds to these partitions; and what was deleted while we waited is not there any
+    -- more. Counts are looked for from the one before the first that is wanted: that is where they are, and a
+    -- scan from the end would read a page of earlier ones.
+    select array_agg(f.code), array_agg(f.registered), array_agg(f.first), bool_or(f.first <> f.n)
+    into codes, registered, v_firsts, v_several
     from (
-        select m.first, case when p.partition_id is null then -2 when m.topic = any (v_busy) then -3 else 1 end as code,
-            case when m.n = m.first then coalesce((
-                select c.publisher_count from nuncius.publisher_counts c
-                where c.publisher_id = m.publisher and c.kind = 1 and c.target_id = m.topic
-                    and c.publisher_count >= m.least - 1
-                order by c.publisher_count desc limit 1), case when m.least <= 1 then 0 end) end as count
+        select m.n, m.first, case
+                when p.partition_id is null then -2
+                when m.topic = any (v_busy) then -3
+                else 1 end as code, coalesce((
+            select c.publisher_count from nuncius.publisher_counts c
+            where c.publisher_id = m.publisher and c.kind = 1 and c.target_id = m.topic
+                and c.publisher_count >= m.least - 1
+            order by c.publisher_count desc limit 1), case when m.least <= 1 then 0 end) as registered
         from (
             select u.*, min(u.count) over w as least, (min(u.n) over w)::integer as first
             from unnest(v_partitions, v_publishers, topic_ids, p_counts) with ordinality
@@ -89,14 +93,21 @@ begin
             window w as (partition by u.publisher, u.topic)) m
         left join nuncius.partitions p on p.partition_id = m.id
         order by m.n) f;
-    for i in 1 .. cardinality(codes) loop
-        v_first := v_firsts[i];
-        if codes[i] = 1 and p_counts[i] = v_counts[v_first] + 1 then
-            codes[i] := 0;
-            v_counts[v_first] := p_counts[i];
-        end if;
-        registered[i] := v_counts[v_first];
-    end loop;
+    if v_several then
+        v_counts := registered;
+        for i in 1 .. cardinality(codes) loop
+            v_first := v_firsts[i];
+            if codes[i] = 1 and p_counts[i] = v_counts[v_first] + 1 then
+                codes[i] := 0;
+                v_counts[v_first] := p_counts[i];
+            end if;
+            registered[i] := v_counts[v_first];
+        end loop;
+    else
+        codes := array(
+            select case when code = 1 and count = r + 1 then 0 else code end
+            from unnest(codes, p_counts, registered) m(code, count, r));
+    end if;
     if array_position(registered, null) is not null then
         select array_agg(coalesce(m.count, (
             select max(c.publisher_count) from nuncius.publisher_counts c
