@@ -89,7 +89,7 @@ def test_a_run(data_dir: Path) -> None:
     _say(dsn, 5, "c")
     with ThreadPoolExecutor(1) as thread:
         reading = thread.submit(_all_of, terminal)
-        done = nuncius(*chat, "-o", "json", stderr=slave)
+        done = nuncius(*chat, "-o", "json", stderr=slave, env=os.environ | {"TERM": "xterm"})
         os.close(slave)
         shown = reading.result()
     assert done.returncode == 0, shown
