@@ -25,7 +25,7 @@ GOALS = (
     Goal("rss_slow_growth_mb", at_most=64),
 )
 STEPS = 6
-FANOUT_MESSAGES = 20_000  # a second of the run, in deliveries
+FANOUT_MESSAGES = 400_000  # a second of the run, in deliveries
 QUEUE_MESSAGES = 2_000
 
 
