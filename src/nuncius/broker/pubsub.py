@@ -27,6 +27,7 @@ from nuncius.store.sequences import (
 from nuncius.store.store import Store
 
 MAX_WAIT = 3600.0  # seconds
+REMEMBERED_NAMES = 10_000
 
 
 class Get:
@@ -88,6 +89,15 @@ class PubSub:
         self._limits = limits
         self._publishing = store.combiner("publish in turn", self._publish_batch)
         self._getting = store.combiner("get", get)
+        self._allowed: set[str] = set()
+
+    def _check(self, kind: str, name: str) -> None:
+        """Most names have been checked before."""
+        if name not in self._allowed:
+            check_name(kind, name)
+            if len(self._allowed) >= REMEMBERED_NAMES:
+                self._allowed.clear()
+            self._allowed.add(name)
 
     # Publishing
 
@@ -103,9 +113,9 @@ class PubSub:
     ) -> None:
         """Publishes a message if it is the next one of this publisher in this topic; `done` gets a Turn or an
         exception. The topic is made if there is none of that name."""
-        check_name("topic", topic)
-        check_name("publisher", publisher)
-        check_bodies(self._limits, [body])
+        self._check("topic", topic)
+        self._check("publisher", publisher)
+        check_bodies(self._limits, (body,))
         self._publishing.submit(TurnCall(done, caller, topic, publisher, count, body))
 
     async def _publish_batch(
@@ -150,8 +160,8 @@ class PubSub:
         """Gets the entry of an id, and confirms everything below it. `done` gets a Found (without a body if
         there is no such entry, or none comes while we wait), None when it has to ask again because too
         much was asked for at once, or an exception."""
-        check_name("topic", topic)
-        check_name("subscriber", subscriber)
+        self._check("topic", topic)
+        self._check("subscriber", subscriber)
         if not 0 <= wait <= MAX_WAIT:
             raise InvalidInput(f"wait up to {MAX_WAIT:g} seconds")
         deadline = asyncio.get_running_loop().time() + wait if wait else None

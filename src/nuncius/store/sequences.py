@@ -47,7 +47,13 @@ class TurnCall(Call):
         count: int,
         body: bytes,
     ) -> None:
-        super().__init__(done, caller, topic, 1, len(body) + PER_CALL, True)
+        # Made for every message: the parent's fields are set here rather than by a second call.
+        self.done = done
+        self.caller = caller
+        self.key = topic
+        self.rows = 1
+        self.size = len(body) + PER_CALL
+        self.repeatable = True
         self.topic = topic
         self.publisher = publisher
         self.count = count
@@ -61,7 +67,12 @@ class GetCall(Call):
     def __init__(
         self, done: Callable[[Any], None], caller: Hashable, topic: str, subscriber: str, entry_id: int
     ) -> None:
-        super().__init__(done, caller, None, 1, PER_CALL, True)
+        self.done = done
+        self.caller = caller
+        self.key = None
+        self.rows = 1
+        self.size = PER_CALL
+        self.repeatable = True
         self.topic = topic
         self.subscriber = subscriber
         self.id = entry_id

@@ -45,7 +45,8 @@ class Line:
 
     def enter(self, asked: Asked) -> None:
         self._behind.append(asked)
-        self.advance()
+        if not self._advancing:
+            self.advance()
 
     def advance(self) -> None:
         """Begins with what may begin. `begin` answers False for what cannot, and has to come back for it."""

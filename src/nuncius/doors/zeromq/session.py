@@ -188,7 +188,7 @@ class ZeromqSession:
         )
 
     def _was_put(self, asked: Asked, turn: Turn | Exception) -> None:
-        if isinstance(turn, Exception):
+        if not isinstance(turn, Turn):
             self._fail(asked, turn)
         elif turn.stored:
             self._answer(asked, ACCEPTED, b"%d" % turn.subscribers)

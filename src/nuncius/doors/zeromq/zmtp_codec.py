@@ -71,7 +71,7 @@ class Decoder:
         self._max_message = max_message
         self._pieces: list[bytes] = []
         self._size = 0  # of the pieces
-        self._needed = 1  # bytes to go on
+        self._needed = 0  # bytes to go on
         self._skipping = 0  # bytes to come that nobody wants
         self._greeted = self._ready = False
         self._frames: list[bytes] = []
@@ -90,21 +90,22 @@ class Decoder:
             skipped = min(self._skipping, len(data))
             self._skipping -= skipped
             data = data[skipped:]
-        self._pieces.append(data)
-        self._size += len(data)
-        if self._size < self._needed:
-            return []
-        if len(self._pieces) > 1:
+        if self._pieces:
+            self._pieces.append(data)
+            self._size += len(data)
+            if self._size < self._needed:
+                return []
             data = b"".join(self._pieces)
+            self._pieces.clear()
         messages: list[list[bytes]] = []
         start = self._read_frames(data, messages) if self._greeted else self._greet(data, messages)
-        rest = data[start:]
-        self._pieces = [rest] if rest else []
-        self._size = len(rest)
+        self._size = len(data) - start
+        if self._size:
+            self._pieces.append(data[start:])
         return messages
 
     def _greet(self, data: bytes, messages: list[list[bytes]]) -> int:
-        if data[0] != GREETING[0] or (len(data) > 9 and data[9] != GREETING[9]):
+        if data[:1] not in (b"", GREETING[:1]) or (len(data) > 9 and data[9] != GREETING[9]):
             raise ProtocolError("this is not ZeroMQ")
         if len(data) > _VERSION_AT and data[_VERSION_AT] < 3:
             raise ProtocolError("this is a version of ZeroMQ's protocol before 3.0")
@@ -137,7 +138,8 @@ class Decoder:
             elif self._is_unwanted(size):
                 self._skipping = max(0, stop - end)
                 start = min(stop, end)
-                self._end_of_frame(flags, messages)
+                if not flags & _MORE:
+                    messages.append(self._end_of_message())
                 continue
             if stop > end:
                 self._needed = head + size
@@ -146,10 +148,11 @@ class Decoder:
             start = stop
             if flags >= _COMMAND:
                 self._obey(body)
-            else:
-                self._frames.append(body)
-                self._frame_bytes += size
-                self._end_of_frame(flags, messages)
+                continue
+            self._frames.append(body)
+            self._frame_bytes += size
+            if not flags & _MORE:
+                messages.append(self._end_of_message())
 
     def _is_unwanted(self, size: int) -> bool:
         if not self._ready:
@@ -158,12 +161,12 @@ class Decoder:
             self._too_large = True
         return self._too_large
 
-    def _end_of_frame(self, flags: int, messages: list[list[bytes]]) -> None:
-        if not flags & _MORE:
-            messages.append(TooLarge(self._frames) if self._too_large else self._frames)
-            self._frames = []
-            self._frame_bytes = 0
-            self._too_large = False
+    def _end_of_message(self) -> list[bytes]:
+        frames = TooLarge(self._frames) if self._too_large else self._frames
+        self._frames = []
+        self._frame_bytes = 0
+        self._too_large = False
+        return frames
 
     def _check_command(self, flags: int, size: int) -> None:
         if flags not in (_COMMAND, _COMMAND | _LONG):
