@@ -11,7 +11,7 @@ from nuncius.store.driver import Connection
 PUT_MANY = (
     "select codes, skipped, ids from nuncius.put_many($1, $2, $3, $4, $5, $6, $7, $8, null, $9, $10, $11)"
 )
-TAKE_MANY = "select * from nuncius.take_many($1, $2, $3, $4, $5, $6, $7, $8)"
+TAKE_MANY = "select * from nuncius.take_many($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,9 @@ async def put_many(connection: Connection, *runs: Run, atomic: bool = False, wai
     return Outcome(row["codes"], row["skipped"], row["ids"] or [])
 
 
-async def take_many(connection: Connection, *asks: Ask, wait: bool = True) -> list[asyncpg.Record]:
+async def take_many(
+    connection: Connection, *asks: Ask, wait: bool = True, most_bytes: int | None = None
+) -> list[asyncpg.Record]:
     after = None
     if any(ask.after is not None for ask in asks):
         after = [place for ask in asks for place in ask.after or [0] * 20]
@@ -81,6 +83,7 @@ async def take_many(connection: Connection, *asks: Ask, wait: bool = True) -> li
         [ask.limit for ask in asks],
         after,
         wait,
+        most_bytes,
     )
 
 

@@ -100,7 +100,7 @@ async def in_flight(work: Work, combiner: Combiner[Number]) -> Number:
 
 
 async def results(calls: Sequence[Number]) -> list[Any]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return await asyncio.gather(*(call.future for call in calls), return_exceptions=True)
 
 
@@ -120,6 +120,39 @@ async def test_one_caller_at_a_time(combiner: Combiner[Number], work: Work) -> N
     """With one caller a batch is one call; nobody waits for more to come."""
     for n in (1, 2, 4):
         assert await results(await submit(combiner, n)) == [100 // n]
+    assert work.batches == [[1], [2], [4]]
+
+
+def back_again(combiner: Combiner[Number], first: Number, value: int, **options: Any) -> list[Number]:
+    """Whoever gets the first answer submits another call at once. It is in the list when it is made."""
+    made: list[Number] = []
+
+    def answered(result: Any) -> None:
+        first.answer(result)
+        made.append(Number(value, **options))
+        combiner.submit(made[0])
+
+    first.done = answered
+    return made
+
+
+async def test_the_next_batch_is_made_up_ahead(store: Store, work: Work) -> None:
+    """When as many callers are back as are in the batch under way, the next one is made up meanwhile. What
+    goes wrong in preparing it matters to nobody before its turn."""
+    told: list[list[int]] = []
+
+    def ahead(calls: Sequence[Number]) -> None:
+        told.append([call.value for call in calls])
+        raise ValueError("a fault")
+
+    combiner = store.combiner("test", work, ahead=ahead)
+    first = await in_flight(work, combiner)
+    (second,) = await submit(combiner, 2)
+    third = back_again(combiner, first, 4)
+    work.gate.set()
+    assert await results([first, second]) == [100, 50]
+    assert await results(third) == [25]
+    assert told == [[4]]
     assert work.batches == [[1], [2], [4]]
 
 
@@ -306,6 +339,53 @@ async def test_nobody_overtakes_a_detour_after_a_failure(
     await other.execute("select pg_advisory_unlock($1)", LOCK)
     assert await results(before + after) == [50, 20]
     assert [n for n in work.carried_out if n in (2, 5)] == [2, 5]
+
+
+async def test_nobody_overtakes_a_detour_in_a_batch_made_up_ahead(
+    store: Store, work: Work, other: Connection
+) -> None:
+    """A batch was made up before a key of it went on a detour: its calls follow, also if the key is free
+    again by then."""
+    await other.execute("select pg_advisory_lock($1)", LOCK)
+    work.busy.add("slow")
+    told: list[Sequence[Number]] = []
+
+    async def free_afterwards(connection: Connection, calls: Sequence[Number], wait: bool) -> Sequence[Any]:
+        found = await work(connection, calls, wait)
+        if Detour.BUSY in found:
+            work.busy.clear()
+        return found
+
+    combiner = store.combiner("test", free_afterwards, ahead=told.append)
+    first = await in_flight(work, combiner)
+    second = await submit(combiner, 2, key="slow")
+    third = back_again(combiner, first, 4, key="slow")
+    work.gate.set()
+    assert await results([first]) == [100]
+    assert await results(await submit(combiner, 5, key="quick")) == [20]
+    assert [[call.value for call in calls] for calls in told] == [[4]]
+    await other.execute("select pg_advisory_unlock($1)", LOCK)
+    assert await results(second + third) == [50, 25]
+    assert work.carried_out == [1, 5, 2, 4]
+
+
+async def test_a_batch_of_which_nothing_is_left(store: Store, work: Work, other: Connection) -> None:
+    """All calls of a batch are on a detour, and nobody else waits: everybody is answered once."""
+    await other.execute("select pg_advisory_lock($1)", LOCK)
+    work.busy.add("slow")
+    combiner = store.combiner("test", work, ahead=lambda _: None)
+    slow = await submit(combiner, 2, key="slow")
+    await until(lambda: len(work.batches) == 2)  # the second is the detour's
+    work.gate.clear()
+    first = await submit(combiner, 1)
+    await until(lambda: len(work.batches) == 3)
+    slow += await submit(combiner, 4, key="slow")
+    work.gate.set()
+    assert await results(first) == [100]
+    await other.execute("select pg_advisory_unlock($1)", LOCK)
+    assert await results(slow) == [50, 25]
+    await combiner.drain()
+    assert store.pressure.level == 0
 
 
 async def test_a_locked_table_is_waited_for(store: Store, other: Connection, observer: Connection) -> None:

@@ -18,6 +18,7 @@ import pytest
 from nuncius.store import embedded
 from nuncius.store.datadir import DataDirectory
 from nuncius.store.errors import DataDirectoryError, ServerStartError
+from nuncius.testing import free_port
 
 START = """
 import sys, os, signal
@@ -101,7 +102,7 @@ async def test_settings(data_dir: Path) -> None:
 def test_outlives_its_starter(data_dir: Path) -> None:
     """The server survives `kill -9` of the process that started it, in a session of its own."""
     with starter(data_dir, "die") as process:
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=300)
     pid = int(output.split()[0])
     found = embedded.running(data_dir)
     assert found is not None
@@ -112,7 +113,7 @@ def test_outlives_its_starter(data_dir: Path) -> None:
 def test_many_start_at_once(data_dir: Path) -> None:
     """Of several processes that start one directory at once, one starts and the others attach."""
     processes = [starter(data_dir) for _ in range(4)]
-    outputs = [process.communicate(timeout=60)[0].split() for process in processes]
+    outputs = [process.communicate(timeout=300)[0].split() for process in processes]
     assert len({pid for pid, _ in outputs}) == 1
     assert sorted(started for _, started in outputs) == ["False", "False", "False", "True"]
 
@@ -210,6 +211,7 @@ def test_refuses_a_directory_in_use(data_dir: Path) -> None:
     ("marker", "message"),
     [
         (json.dumps({"program": "nuncius", "format": 2}), "newer nuncius .format 2"),
+        (json.dumps({"program": "other", "format": 1}), "another program, other"),
         ("{}", "cannot be read"),
         ("not json", "cannot be read"),
     ],
@@ -278,8 +280,7 @@ def test_socket_directory_of_a_stranger(data_dir: Path, monkeypatch: pytest.Monk
 
 async def test_tcp_needs_the_password(data_dir: Path) -> None:
     """TCP is opened on request, on loopback, for those who know the password in a closed file."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     server = embedded.start(data_dir, tcp_port=port)
     password_file = data_dir / "password"
     assert password_file.stat().st_mode & 0o777 == 0o600

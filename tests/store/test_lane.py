@@ -86,7 +86,23 @@ async def test_closing_while_connecting(tmp_path: object) -> None:
     lane = Lane(f"postgresql://nobody@/nothing?host={tmp_path}", "test", patience=60)
     waiting = asyncio.ensure_future(lane.connection())
     await asyncio.sleep(0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(40):
         await lane.close()
     waiting.cancel()
     await asyncio.wait([waiting])
+
+
+async def test_read_committed_everywhere(dsn: str, connection: Connection) -> None:
+    """A node works in READ COMMITTED, also where another level is usual."""
+    database = await connection.fetchval("select current_database()")
+    await connection.execute(
+        f"alter database {database} set default_transaction_isolation = 'repeatable read'"
+    )
+    store = Store(dsn)
+    await store.open()
+    lane = store.lane("test")
+    asked = "select current_setting('transaction_isolation')"
+    assert await (await lane.connection()).fetchval(asked) == "read committed"
+    assert (await store.query(asked))[0][0] == "read committed"
+    await lane.close()
+    await store.close()

@@ -2,70 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
-from typing import Any
 
-import asyncpg
 import pytest
 
 from fix_connections import Connect
 from nuncius.store.driver import Connection
 from racing import until_waiting
+from store.lease_sql import MOST, held, hold, lease_many, release, return_leases, settle
 from store.queue_sql import Ask, Run, depth, put_many, queue, take_many
 
-LEASE_MANY = "select * from nuncius.lease_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 NO_QUEUE, BUSY = -1, 0
-MOST = 3
-
-
-async def lease_many(
-    connection: Connection, *asks: Ask, holder: int = 1, batch: int = 1, wait: bool = True
-) -> list[asyncpg.Record]:
-    return await connection.fetch(
-        LEASE_MANY,
-        holder,
-        batch,
-        [ask.queue for ask in asks],
-        [ask.receiver for ask in asks],
-        [ask.sender for ask in asks],
-        [ask.context for ask in asks],
-        [ask.mode for ask in asks],
-        [ask.limit for ask in asks],
-        None,
-        wait,
-    )
-
-
-async def settle(connection: Connection, *ids: int) -> list[int]:
-    settled: list[int] = await connection.fetchval("select nuncius.settle_many($1)", ids)
-    return settled
-
-
-async def release(
-    connection: Connection, ids: Sequence[int], reason: str | None = None, delay: float = 60
-) -> list[int]:
-    queues: list[int] = await connection.fetchval(
-        "select nuncius.release_many($1, $2, $3, $4)", ids, [reason] * len(ids), delay, MOST
-    )
-    return queues
-
-
-async def return_leases(connection: Connection, *, judge: bool = True, limit: int = 1000) -> Any:
-    return await connection.fetchrow(
-        "select moved, queues from nuncius.return_leases(60, $1, $2, $3)", MOST, judge, limit
-    )
-
-
-async def held(connection: Connection) -> list[tuple[int, int]]:
-    """Holder and attempts of all leases."""
-    rows = await connection.fetch("select holder, attempts from nuncius.leases order by lease_id")
-    return [(row["holder"], row["attempts"]) for row in rows]
-
-
-async def hold(connection: Connection, number: int) -> None:
-    """What a node does when it begins."""
-    await connection.execute("select pg_advisory_lock(78009, $1)", number)
-    await connection.execute("insert into nuncius.holders values ($1)", number)
 
 
 async def test_a_lease_is_out_of_its_queue(connection: Connection) -> None:
@@ -121,14 +67,15 @@ async def test_a_locked_queue(connection: Connection, other: Connection) -> None
 
 
 async def test_what_was_never_delivered(connection: Connection) -> None:
-    """Released without a reason, a message is back at once, behind its equals, and nothing was counted."""
+    """Released without a reason, a message is back at once, behind its equals; nothing was counted, and it is
+    known by its first id."""
     jobs = await queue(connection)
-    await put_many(connection, Run(jobs, [b"a", b"b"]))
+    a, b = (await put_many(connection, Run(jobs, [b"a", b"b"]))).ids
     (row,) = await lease_many(connection, Ask(jobs))
     assert await release(connection, [row["message_id"]]) == [jobs]
     assert await release(connection, [row["message_id"]]) == []
     rows = await lease_many(connection, Ask(jobs, limit=5))
-    assert [(row["message"], row["attempts"]) for row in rows] == [(b"b", 0), (b"a", 0)]
+    assert [(row["message"], row["attempts"], row["origin"]) for row in rows] == [(b"b", 0, b), (b"a", 0, a)]
 
 
 async def test_a_failed_attempt(connection: Connection) -> None:

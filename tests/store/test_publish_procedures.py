@@ -412,6 +412,21 @@ async def test_repeatable_read_never_makes_a_gap_or_a_double(
     assert await bodies(other) == [b"theirs"]
 
 
+@pytest.mark.parametrize("change", ["purge_topic", "delete_topic"])
+async def test_an_old_snapshot_of_a_topic(connection: Connection, other: Connection, change: str) -> None:
+    """Nothing is published where nobody reads, in a partition emptied or deleted since the snapshot."""
+    await topic(connection)
+    await connection.execute("begin isolation level repeatable read")
+    await connection.execute("select 1 from nuncius.topics")
+    await other.execute("select nuncius.publish('news', 'theirs')")
+    await other.execute(f"select nuncius.{change}('news')")
+    await other.execute("select nuncius.collect()")
+    with pytest.raises(asyncpg.SerializationError):
+        await connection.execute("select nuncius.publish('news', 'mine')")
+    await connection.execute("rollback")
+    assert await other.fetchval("select count(*) from nuncius.entries") == 0
+
+
 async def test_publish_announces(connection: Connection, other: Connection) -> None:
     """Nodes hear of what is published by SQL, once for a transaction, when it commits."""
     news = await topic(connection)

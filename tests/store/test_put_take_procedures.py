@@ -1,6 +1,7 @@
 """Queues in SQL: strict order, no message twice, no false "nothing there"."""
 
 import asyncio
+import random
 from collections import Counter
 
 import asyncpg
@@ -13,6 +14,7 @@ from store.publishing_sql import publisher
 from store.queue_sql import Ask, Run, depth, put_many, queue, take_many, taken
 
 SENT_BEFORE, NO_QUEUE, BUSY = -1, -2, -3
+MISSING, MORE = -1, -2  # in place of the number of a request to take
 
 
 # Putting
@@ -216,7 +218,168 @@ async def test_several_requests_in_one_call(connection: Connection) -> None:
     found: dict[int, list[bytes]] = {}
     for row in rows:
         found.setdefault(row["request"], []).append(row["message"])
-    assert found == {1: [b"a", b"b"], 2: [b"x"], 3: [b"c"], 5: [b"d", b"e"], 6: [b"y"]}
+    assert found == {1: [b"a", b"b"], 2: [b"x"], 3: [b"c"], 5: [b"d", b"e"], 6: [b"y"], MISSING: [None]}
+
+
+@pytest.mark.parametrize("receivers", [(0, 0, 1, 2, 3), (1, 2, 3, 4, 5)], ids=["anyone", "addressed"])
+@pytest.mark.parametrize("seed", range(15))
+async def test_requests_together_are_as_one_after_the_other(
+    connection: Connection, seed: int, receivers: tuple[int, ...]
+) -> None:
+    """Whatever is asked for in one call, everybody gets what he would have got had he asked in his turn."""
+    dice = random.Random(seed)
+    queues = [await queue(connection, name) for name in ("a", "b")]
+
+    def somebody() -> int:
+        return dice.choice((0, 0, 1, 2, 3))
+
+    for number in range(40):
+        await put_many(
+            connection,
+            Run(
+                dice.choice(queues),
+                [b"%d" % number],
+                dice.randint(1, 10),
+                sender=somebody(),
+                receiver=dice.choice(receivers),
+                context=somebody(),
+            ),
+        )
+    asks = [
+        Ask(
+            dice.choice(queues),
+            dice.choice((0, *receivers)),
+            dice.choice((0, 0, 0, 1, 2)),
+            dice.choice((0, 0, 0, 1, 2)),
+            dice.choice((1, 2)),
+            dice.randint(1, 3),
+        )
+        for _ in range(20)
+    ]
+    asks = [ask for ask in asks for _ in range(dice.choice((1, 1, 2)))]
+    together = connection.transaction()
+    await together.start()
+    rows = await take_many(connection, *asks)
+    await together.rollback()
+    shares: list[list[bytes]] = [[] for _ in asks]
+    for row in rows:
+        shares[row["request"] - 1].append(row["message"])
+    assert shares == [await taken(connection, ask) for ask in asks]
+    assert any(shares)
+
+
+async def test_readers_of_their_own_messages_go_together(connection: Connection) -> None:
+    """Where nothing is for anyone, all who want what is for themselves get it in one go, not one by one."""
+    jobs, readers = await queue(connection), range(1, 41)
+    await put_many(connection, *(Run(jobs, [b"%d" % reader], receiver=reader) for reader in readers))
+    async with connection.transaction():
+        await connection.execute("create temporary table marks (mark integer) on commit drop")
+        await connection.execute("insert into marks values (1)")
+        rows = await take_many(connection, *(Ask(jobs, reader, mode=2) for reader in readers))
+        await connection.execute("insert into marks values (2)")
+        # Commands of a transaction that change something are counted: here the one mark and what came before.
+        changes = await connection.fetchval("select max(cmin::text::int) - min(cmin::text::int) from marks")
+    assert [(row["request"], row["message"]) for row in rows] == [(r, b"%d" % r) for r in readers]
+    assert changes == 2
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_answers_that_are_bounded_in_bytes(connection: Connection, seed: int) -> None:
+    """Whoever asks again until nothing is left to say gets the same, in the same order, as in one answer."""
+    dice = random.Random(seed)
+    queues = [await queue(connection, name) for name in ("a", "b")]
+    for number in range(60):
+        body = (b"%d " % number).ljust(dice.choice((1, 20, 90)), b".")
+        receiver = dice.choice((0, 0, 0, 7))
+        await put_many(
+            connection, Run(dice.choice(queues), [body], dice.randint(1, 3), dice.choice((0, 4)), receiver)
+        )
+    asks = [
+        Ask(where, who, sender, mode=mode, limit=1000)
+        for where in queues
+        for who, sender, mode in ((7, 4, 1), (7, 0, 2), (0, 0, 1))
+    ]
+    whole = connection.transaction()
+    await whole.start()
+    expected = [await taken(connection, ask) for ask in asks]
+    await whole.rollback()
+    got: list[list[bytes]] = [[] for _ in asks]
+    for n, ask in enumerate(asks):
+        while rows := await take_many(connection, ask, most_bytes=100):
+            messages = [row["message"] for row in rows if row["request"] == 1]
+            got[n] += messages
+            assert len(messages) == 1 or 0 < sum(map(len, messages)) <= 100
+            if MORE not in [row["request"] for row in rows]:
+                break
+    assert got == expected
+
+
+async def test_a_bounded_answer_for_several(connection: Connection) -> None:
+    """Requests share the bytes of an answer in their order; it is said when somebody has to ask again."""
+    jobs, more = await queue(connection), await queue(connection, "more")
+    await put_many(connection, Run(jobs, [b"a" * 60, b"b" * 60, b"c" * 60]), Run(more, [b"d" * 30]))
+
+    async def ask() -> list[tuple[int, bytes | None]]:
+        rows = await take_many(connection, Ask(more), Ask(jobs), Ask(jobs, 3), most_bytes=100)
+        return [(row["request"], row["message"] and row["message"][:1]) for row in rows]
+
+    assert await ask() == [(1, b"d"), (2, b"a"), (MORE, None)]
+    assert await ask() == [(2, b"b"), (MORE, None)]
+    assert await ask() == [(2, b"c")]
+
+
+async def test_a_message_that_is_larger_than_the_bound(connection: Connection) -> None:
+    """There is always at least one message in an answer, and its headers count."""
+    jobs = await queue(connection)
+    await put_many(connection, Run(jobs, [b"a" * 500, b"b" * 500]))
+    await connection.execute(
+        """update nuncius.messages set headers = '{"x": "y"}', message = '' where message like 'b%'"""
+    )
+    rows = await take_many(connection, Ask(jobs, limit=5), most_bytes=1)
+    assert [(row["request"], row["message"]) for row in rows] == [(1, b"a" * 500), (MORE, None)]
+    assert [row["request"] for row in await take_many(connection, Ask(jobs, limit=5), most_bytes=1)] == [
+        1,
+        MORE,
+    ]
+
+
+async def test_taking_from_a_queue_that_is_not_there(connection: Connection) -> None:
+    """A queue that does not exist is told apart from one that is empty."""
+    jobs = await queue(connection)
+    rows = await take_many(connection, Ask(99), Ask(jobs))
+    assert [(row["request"], row["queue_id"]) for row in rows] == [(MISSING, 99)]
+    assert await connection.fetch("select * from nuncius.read_message_by_priority(99, 0, 0)") == []
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+async def test_counts_where_snapshots_are_kept(connection: Connection, other: Connection, level: str) -> None:
+    """Counts that were stored since the snapshot cannot be seen in it: they are refused, not stored twice."""
+    jobs, alice = await queue(connection), await publisher(connection)
+    await connection.execute(f"begin isolation level {level}")
+    await connection.fetchval("select count(*) from nuncius.messages")
+    await put_many(other, Run(jobs, [b"1", b"2", b"3"], publisher=alice, count=1))
+    with pytest.raises(asyncpg.FeatureNotSupportedError, match="READ COMMITTED"):
+        await put_many(connection, Run(jobs, [b"2"], publisher=alice, count=2))
+    await connection.execute("rollback")
+    assert await depth(other, jobs) == 3
+
+
+async def test_an_old_snapshot_of_a_queue(connection: Connection, other: Connection) -> None:
+    """Where snapshots are kept, a put into a queue that was deleted since, and a take of what is gone since,
+    are errors to retry."""
+    jobs, gone = await queue(connection), await queue(connection, "gone")
+    await put_many(connection, Run(jobs, [b"a"]))
+    for late in (put_many(connection, Run(gone, [b"x"])), take_many(connection, Ask(jobs))):
+        await connection.execute("begin isolation level repeatable read")
+        await connection.fetchval("select count(*) from nuncius.messages")
+        await other.execute("select nuncius.delete_queue($1)", gone)
+        await taken(other, Ask(jobs))
+        await put_many(other, Run(jobs, [b"b"]))
+        await put_many(connection, Run(jobs, [b"mine"]))
+        with pytest.raises(asyncpg.SerializationError):
+            await late
+        await connection.execute("rollback")
+    assert await connection.fetchval("select count(*) from nuncius.messages") == 1
 
 
 async def test_starting_after_a_place(connection: Connection) -> None:
@@ -240,6 +403,39 @@ async def test_one_takes_at_a_time(connection: Connection, other: Connection, ob
     await until_waiting(observer, other.get_server_pid())
     await connection.execute("rollback")
     assert await second == [b"a"]
+
+
+HELD_UP = """
+alter function nuncius.join_requests rename to joined;
+create function nuncius.join_requests(
+    integer[], integer[], integer[], integer[], integer[], smallint[], integer[], bigint[],
+    out receivers integer[], out leads integer[], out most bigint[], out upto bigint[]
+) language plpgsql as $$
+begin
+    select * into receivers, leads, most, upto from nuncius.joined($1, $2, $3, $4, $5, $6, $7, $8);
+    perform pg_advisory_lock_shared(1, 1);
+end $$
+"""
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+async def test_what_comes_between_two_looks(
+    connection: Connection, other: Connection, observer: Connection, mode: int
+) -> None:
+    """A reader for whom nothing was addressed gets nothing younger than what is addressed to it meanwhile."""
+    jobs = await queue(connection)
+    await put_many(connection, Run(jobs, [b"old"]))
+    await connection.execute(HELD_UP)
+    await other.execute("select pg_advisory_lock(1, 1)")
+    asks = Ask(jobs, 7, mode=mode, limit=2), Ask(jobs, 8, mode=mode, limit=2)
+    taking = asyncio.ensure_future(take_many(connection, *asks))
+    await until_waiting(observer, connection.get_server_pid())
+    await put_many(other, Run(jobs, [b"for 7"], receiver=7))
+    await put_many(other, Run(jobs, [b"for anyone"]), Run(jobs, [b"urgent"], priority=9))
+    await other.execute("select pg_advisory_unlock(1, 1)")
+    assert [(row["request"], row["message"]) for row in await taking] == [(1, b"old")]
+    expected = {1: [b"urgent", b"for 7", b"for anyone"], 2: [b"for 7", b"for anyone", b"urgent"]}
+    assert await taken(other, Ask(jobs, 7, mode=mode, limit=9)) == expected[mode]
 
 
 async def test_takers_do_not_wait_for_putters(connection: Connection, other: Connection) -> None:
@@ -306,7 +502,7 @@ async def test_many_putters_and_takers(connect: Connect, connection: Connection)
                 name, n = body.split()
                 mine.append((int(name), int(n)))
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await asyncio.gather(*map(put, range(putters)), *(take() for _ in range(takers)))
     assert max(Counter(pair for mine in seen for pair in mine).values()) == 1
     for mine in seen:

@@ -347,11 +347,53 @@ async def test_a_subscriber_who_comes_later(connection: Connection) -> None:
     await wide(connection)
     await publish(connection, "wide", "a", "b", partition=1)
     await publish(connection, "wide", "c", partition=2)
-    assert await subscribe(connection, "ann", "wide") == (True, 1)
-    assert await get(connection, ("ann", "wide", 2)) == [(NONE_THERE, 1, None)]
+    assert await subscribe(connection, "ann", "wide") == (True, 2)
+    assert await get(connection, ("ann", "wide", 3)) == [(NONE_THERE, 2, None)]
     await publish(connection, "wide", "d", partition=2)
     await publish(connection, "wide", "e", partition=1)
-    assert await read_all(connection, "ann", "wide", 2) == ["e", "d"]
+    assert await read_all(connection, "ann", "wide", 3) == ["e", "d"]
+    assert await subscribe(connection, "ann", "wide") == (False, 4)
+
+
+@pytest.mark.parametrize("first", [1, 3])
+async def test_a_subscriber_who_comes_back(connection: Connection, first: int) -> None:
+    """Who unsubscribes and subscribes again never gets another entry for an id that it had before, also if
+    the topic has more partitions now."""
+    await wide(connection, first)
+    await subscribe(connection, "ann", "wide")
+    await put(connection, *[Put("wide", f"p{n}", 1) for n in range(6)])
+    assert len(await read_all(connection, "ann", "wide", 0)) == 6
+    await connection.fetch("select nuncius.unsubscribe('wide', 'ann')")
+    await connection.fetch("select nuncius.grow_topic('wide', 3)")
+    await put(connection, *[Put("wide", f"p{n}", 2, b"missed") for n in range(6)])
+    await connection.fetch("select nuncius.collect()")
+    assert await subscribe(connection, "ann", "wide") == (True, 11)
+    assert await get(connection, ("ann", "wide", 11)) == [(NONE_THERE, 11, None)]
+    assert await get(connection, ("ann", "wide", 0)) == [(NONE_THERE, 11, None)]
+    await put(connection, *[Put("wide", f"p{n}", 3, b"new") for n in range(6)])
+    assert await read_all(connection, "ann", "wide", 12) == ["new"] * 6
+    assert await subscribe(connection, "ann", "wide") == (False, 17)
+
+
+async def test_what_comes_while_we_look(
+    connection: Connection, other: Connection, observer: Connection
+) -> None:
+    """An entry that is published while an answer is made up is in it or is not: who is told that there is no
+    such id is not told of a later one, which would make it pass over this one."""
+    await wide(connection, 2)
+    await subscribe(connection, "ann", "wide")
+    await connection.execute(
+        "create function stop() returns trigger language plpgsql as"
+        " 'begin perform pg_advisory_xact_lock(1); return null; end';"
+        "create trigger stop after delete on nuncius.sequences for each statement execute function stop()"
+    )
+    await connection.fetch("select pg_advisory_lock(1)")
+    asking = asyncio.ensure_future(get(other, ("ann", "wide", 0)))
+    await until_waiting(observer, other.get_server_pid())
+    await publish(connection, "wide", "a", partition=2)
+    await connection.fetch("select pg_advisory_unlock(1)")
+    assert await asking == [(NONE_THERE, -1, None)]
+    assert await get(other, ("ann", "wide", 0)) == [(HERE, 0, b"a")]
 
 
 async def test_confirming_in_several_partitions(connection: Connection) -> None:

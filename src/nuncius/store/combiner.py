@@ -14,7 +14,9 @@ What a batch may do to its members:
 """
 
 import asyncio
+import contextlib
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from enum import Enum
@@ -70,6 +72,9 @@ C = TypeVar("C", bound=Call)
 # exception, or a Detour.
 Execute = Callable[[Connection, Sequence[C], bool], Awaitable[Sequence[Any]]]
 
+# Learns how many seconds a batch took, which calls were in it and what they got.
+Observe = Callable[[float, Sequence[Any], Sequence[Any]], None]
+
 
 class Combiner(Generic[C]):
     def __init__(
@@ -79,22 +84,33 @@ class Combiner(Generic[C]):
         pressure: Pressure,
         *,
         refresh: Callable[[Sequence[C]], Awaitable[None]] | None = None,
+        ahead: Callable[[Sequence[C]], None] | None = None,
+        order: Callable[[C], int] | None = None,
         max_rows: int = MAX_ROWS,
         max_bytes: int = MAX_BYTES,
+        observe: Observe = lambda seconds, calls, results: None,
     ) -> None:
         self._execute = execute
+        self._observe = observe
         self._new_lane = new_lane
         self._lane = new_lane(False)
         self._pressure = pressure
         self._refresh = refresh
+        self._ahead = ahead
+        self._order = order  # in which the calls of a batch are carried out and answered
         self._max_rows = max_rows
         self._max_bytes = max_bytes
         self._waiting: dict[Hashable, deque[C]] = {}  # by caller
         self._detours: dict[Hashable, deque[C]] = {}  # by key
         self._detour_slots = asyncio.Semaphore(MAX_DETOURS)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._carried_out: list[tuple[float, Sequence[C], Sequence[Any]]] = []  # and not observed yet
         self._rows = 0  # waiting
         self._running = False
+        self.batches = 0
+        """How many were carried out."""
+        self.rows = 0
+        """How many rows were in them."""
 
     def submit(self, call: C) -> None:
         """Have the call carried out with the next batch."""
@@ -129,9 +145,11 @@ class Combiner(Generic[C]):
         # then on one half is prepared and answered while the other is stored.
         most = max(SPLIT_ROWS, (self._rows + 1) // 2)
         answers: list[tuple[C, Any]] = []
+        upcoming: list[C] = []
         try:
-            while self._waiting:
-                batch = self._next_batch(min(most, self._max_rows))
+            while upcoming or self._waiting:
+                batch = upcoming or self._next_batch(min(most, self._max_rows))
+                upcoming = []
                 most = self._max_rows
                 if not answers:
                     answers = await self._carry_out(self._lane, batch, False)
@@ -139,6 +157,12 @@ class Combiner(Generic[C]):
                 under_way = asyncio.ensure_future(self._carry_out(self._lane, batch, False))
                 await asyncio.sleep(0)  # lets it send the batch before the last one is answered
                 self._answer(answers)
+                answers = []
+                if self._ahead and self._waiting and self._rows >= sum(call.rows for call in batch):
+                    # All are back already: PostgreSQL need not wait while the next batch is made up.
+                    upcoming = self._next_batch(self._max_rows)
+                    with contextlib.suppress(Exception):  # a fault shows when its turn has come
+                        self._ahead(upcoming)
                 answers = await under_way
         finally:
             self._running = False
@@ -165,6 +189,10 @@ class Combiner(Generic[C]):
                 size += call.size
             if queue:
                 waiting[caller] = queue
+        if self._order is not None:
+            batch.sort(key=self._order)
+        self.batches += 1
+        self.rows += rows
         return batch
 
     async def _carry_out(self, lane: Lane, batch: Sequence[C], wait: bool) -> list[tuple[C, Any]]:
@@ -177,6 +205,7 @@ class Combiner(Generic[C]):
             except StoreUnavailable as error:
                 answers += [(call, error) for call in batch]
                 break
+            begin = time.perf_counter()
             try:
                 results = await self._execute(connection, batch, wait)
             except CONNECTION_ERRORS as error:
@@ -204,12 +233,19 @@ class Combiner(Generic[C]):
                 answers += [(call, fault) for call in batch]
                 break
             else:
-                for call, result in zip(batch, results, strict=True):
-                    if isinstance(result, Detour):
-                        self._divert(call)
-                    else:
-                        answers.append((call, result))
+                self._carried_out.append((time.perf_counter() - begin, batch, results))
+                answers += self._not_diverted(batch, results)
                 break
+        return answers
+
+    def _not_diverted(self, batch: Sequence[C], results: Sequence[Any]) -> list[tuple[C, Any]]:
+        """What is to be answered; the rest begins its detour."""
+        answers = list(zip(batch, results, strict=True))
+        if Detour in map(type, results):
+            for call, result in answers:
+                if isinstance(result, Detour):
+                    self._divert(call)
+            answers = [(call, result) for call, result in answers if not isinstance(result, Detour)]
         return answers
 
     def _not_detoured(self, batch: Sequence[C], wait: bool) -> Sequence[C]:
@@ -225,12 +261,15 @@ class Combiner(Generic[C]):
         return here
 
     def _answer(self, answers: Sequence[tuple[C, Any]]) -> None:
+        carried_out, self._carried_out = self._carried_out, []
         for call, result in answers:
             self._pressure.remove(call.size)
             try:
                 call.done(result)
             except Exception:
                 log.exception("a caller failed on its answer")
+        for seconds, calls, results in carried_out:
+            self._observe(seconds, calls, results)
 
     def _divert(self, call: C) -> None:
         queue = self._detours.get(call.key)

@@ -18,6 +18,7 @@ from pathlib import Path
 from nuncius.store.errors import DataDirectoryError
 from nuncius.store.pgbinaries import MAJOR
 
+PROGRAM = "nuncius"
 FORMAT = 1
 _NOT_CONTENT = {".lock", "lost+found"}  # a racing starter's lock; the root of a mounted disk
 
@@ -73,7 +74,7 @@ class DataDirectory:
             with _refusing(self.path):
                 self._refuse_strangers()
                 if not self.marker.exists():
-                    write(self.marker, json.dumps({"program": "nuncius", "format": FORMAT}) + "\n")
+                    write(self.marker, json.dumps({"program": PROGRAM, "format": FORMAT}) + "\n")
             self._refuse_other_formats()
             yield
 
@@ -103,12 +104,17 @@ class DataDirectory:
     def _refuse_other_formats(self) -> None:
         try:
             marker = json.loads(self.marker.read_bytes())
-            layout = int(marker["format"])
+            program, layout = marker["program"], int(marker["format"])
         except (ValueError, KeyError, TypeError) as error:
             raise DataDirectoryError(
                 f"{self.marker} cannot be read ({error}): restore it from a backup, or write "
-                f'{{"program": "nuncius", "format": {FORMAT}}} into it'
+                f'{{"program": "{PROGRAM}", "format": {FORMAT}}} into it'
             ) from error
+        if program != PROGRAM:
+            raise DataDirectoryError(
+                f"{self.path} is the data directory of another program, {program}: "
+                "choose an empty or new directory"
+            )
         if layout > FORMAT:
             raise DataDirectoryError(
                 f"{self.path} was written by a newer nuncius (format {layout}, this one knows "

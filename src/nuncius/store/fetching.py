@@ -11,7 +11,7 @@ from nuncius.store.driver import Connection
 SQL = "select request, first_offset, times, keys, headers, bodies from nuncius.fetch_many($1, $2, $3, $4)"
 
 MAX_FETCH_BYTES = 1 << 20
-GONE = -2
+GONE, ELSEWHERE = -2, -3
 
 
 class Entries(msgspec.Struct, frozen=True, gc=False):
@@ -58,7 +58,8 @@ class FetchCall(Call):
 
 
 async def fetch(connection: Connection, calls: Sequence[FetchCall], _: bool) -> list[Any]:
-    """Carries out a batch. Results: Entries, None when there is nothing yet, or GONE."""
+    """Carries out a batch. Results: Entries, None when there is nothing yet, GONE, or ELSEWHERE for entries
+    that another store has."""
     rows = await connection.fetch(
         SQL,
         [call.partition_id for call in calls],
@@ -68,5 +69,5 @@ async def fetch(connection: Connection, calls: Sequence[FetchCall], _: bool) -> 
     )
     results: list[Entries | int | None] = [None] * len(calls)
     for request, first, times, keys, headers, bodies in rows:
-        results[request - 1] = GONE if first == GONE else Entries(first, times, keys, headers, bodies)
+        results[request - 1] = first if first < 0 else Entries(first, times, keys, headers, bodies)
     return results

@@ -15,7 +15,7 @@ SQL = (
     "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, false)"
 )
 
-NO_TOPIC, BUSY, OTHER_LAYOUT = -2, -3, -4
+NO_TOPIC, BUSY, OTHER_LAYOUT, ELSEWHERE = -2, -3, -4, -5
 
 
 def partition_of(key: str, partitions: int) -> int:
@@ -145,44 +145,62 @@ class _Send:
         return places
 
 
-async def publish(connection: Connection, calls: Sequence[PublishCall], wait: bool) -> list[Any]:
-    """Carries out a batch. Results: Placed, or a Detour for what has to be tried again elsewhere."""
-    keyed = any(call.keys for call in calls)
-    headed = any(call.headers for call in calls)
-    sends: list[_Send] = []
-    unfinished: dict[tuple[int, int | None, int | None, int | None], _Send] = {}
-    places: list[_Places] = []
-    for call in calls:
-        publisher = call.publisher_id
-        # A partition that a caller chose may not exist: that must not stop others' entries.
-        kind = (call.topic_id, call.layout, publisher, call.chosen)
-        send = unfinished.get(kind)
-        if send is None or (publisher is not None and call.count != send.call.count + send.length):
-            send = unfinished[kind] = _Send(call)
-            sends.append(send)
-        places.append(send.add(call, keyed, headed))
+class Shipment:
+    """A batch of calls as the procedure wants it."""
 
-    runs = [(n, run) for n, send in enumerate(sends, 1) for run in send.runs.values()]
-    identified = any(send.call.publisher_id is not None for send in sends)
-    row = await connection.fetchrow(
-        SQL,
-        [send.call.topic_id for send in sends],
-        [send.call.layout for send in sends],
-        [send.call.publisher_id for send in sends] if identified else None,
-        [send.call.count for send in sends] if identified else None,
-        [n for n, _ in runs],
-        [run.partition for _, run in runs],
-        [len(run.bodies) for _, run in runs],
-        _flat([run.numbers or range(len(run.bodies)) for _, run in runs]) if len(runs) > len(sends) else None,
-        _flat([run.keys for _, run in runs]) if keyed else None,
-        _flat([run.headers for _, run in runs]) if headed else None,
-        _flat([run.bodies for _, run in runs]),
-        wait,
-    )
-    assert row is not None
-    for (_, run), base, skipped in zip(runs, row["bases"], row["skipped"], strict=True):
-        run.base, run.skipped = base, skipped
-    return [_outcome(call, spots) for call, spots in zip(calls, places, strict=True)]
+    def __init__(self, calls: Sequence[PublishCall]) -> None:
+        self.calls = calls
+        keyed = any(call.keys for call in calls)
+        headed = any(call.headers for call in calls)
+        sends: list[_Send] = []
+        unfinished: dict[tuple[int, int | None, int | None, int | None], _Send] = {}
+        self._places: list[_Places] = []
+        self._scattered = False
+        for call in calls:
+            publisher = call.publisher_id
+            # A partition that a caller chose may not exist: that must not stop others' entries.
+            kind = (call.topic_id, call.layout, publisher, call.chosen)
+            send = unfinished.get(kind)
+            if send is None or (publisher is not None and call.count != send.call.count + send.length):
+                send = unfinished[kind] = _Send(call)
+                sends.append(send)
+            self._places.append(send.add(call, keyed, headed))
+            self._scattered = self._scattered or type(call.partitions) is not int
+
+        numbered = [(n, run) for n, send in enumerate(sends, 1) for run in send.runs.values()]
+        self._runs = runs = [run for _, run in numbered]
+        identified = any(send.call.publisher_id is not None for send in sends)
+        several = len(runs) > len(sends)
+        self._arguments = (
+            [send.call.topic_id for send in sends],
+            [send.call.layout for send in sends],
+            [send.call.publisher_id for send in sends] if identified else None,
+            [send.call.count for send in sends] if identified else None,
+            [n for n, _ in numbered],
+            [run.partition for run in runs],
+            [len(run.bodies) for run in runs],
+            _flat([run.numbers or range(len(run.bodies)) for run in runs]) if several else None,
+            _flat([run.keys for run in runs]) if keyed else None,
+            _flat([run.headers for run in runs]) if headed else None,
+            _flat([run.bodies for run in runs]),
+        )
+
+    async def send(self, connection: Connection, wait: bool) -> list[Any]:
+        """Results: Placed, or a Detour for what has to be tried again elsewhere."""
+        row = await connection.fetchrow(SQL, *self._arguments, wait)
+        assert row is not None
+        new = True
+        for run, base, skipped in zip(self._runs, row["bases"], row["skipped"], strict=True):
+            run.base, run.skipped = base, skipped
+            new = new and base >= 0 and skipped == 0
+        if new and not self._scattered:
+            return [Placed(run.partition, run.base + start, 0) for ((run, start),) in self._places]
+        return [_outcome(call, spots) for call, spots in zip(self.calls, self._places, strict=True)]
+
+
+async def publish(connection: Connection, calls: Sequence[PublishCall], wait: bool) -> list[Any]:
+    """Carries out a batch."""
+    return await Shipment(calls).send(connection, wait)
 
 
 def _flat(parts: list[Any]) -> list[Any]:
@@ -197,7 +215,9 @@ def _outcome(call: PublishCall, places: _Places) -> Placed | Detour | CallFailed
         return Detour.BUSY
     if run.base == OTHER_LAYOUT and call.layout is None:
         return CallFailed(f"topic {call.key!r} has no partition {call.partitions}")
-    if run.base in (NO_TOPIC, OTHER_LAYOUT):
+    if run.base == ELSEWHERE and call.chosen is not None:
+        return CallFailed(f"partition {call.partitions} of topic {call.key!r} is in another store")
+    if run.base in (NO_TOPIC, OTHER_LAYOUT, ELSEWHERE):
         return Detour.STALE
     if type(call.partitions) is int:
         if run.base < 0:

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-import asyncpg
 import msgspec
 
 from nuncius.store.combiner import Call, Detour
 from nuncius.store.driver import Connection
 
-SQL = (
+PUT = (
     "select codes, skipped, ids from nuncius.put_many"
     "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, false)"
 )
@@ -71,53 +70,66 @@ class _Run:
         self.letters: list[Letter] = []
 
 
+class Parcel:
+    """A batch of calls as the procedure wants it."""
+
+    def __init__(self, calls: Sequence[PutCall]) -> None:
+        self._calls = calls
+        self._runs = runs = list[_Run]()
+        self._places: list[tuple[int, int]] = []  # of each call: its run, and where it begins there
+        open_runs: dict[tuple[int, int | None], int] = {}
+        for call in calls:
+            kind = (call.queue_id, call.publisher_id)
+            at = open_runs.get(kind)
+            if at is None or (
+                call.publisher_id is not None and call.count != runs[at].call.count + len(runs[at].letters)
+            ):
+                at = open_runs[kind] = len(runs)
+                runs.append(_Run(call))
+            self._places.append((at, len(runs[at].letters)))
+            runs[at].letters += call.letters
+        self.arguments = _arguments(
+            [run.call.queue_id for run in runs],
+            [run.call.publisher_id for run in runs],
+            [run.call.count for run in runs],
+            [len(run.letters) for run in runs],
+            [letter for run in runs for letter in run.letters],
+            atomic=False,
+        )
+
+    def results(
+        self, codes: Sequence[int], skipped: Sequence[int], ids: Sequence[int] | None
+    ) -> list[Stored | MissingQueues | Detour]:
+        """What the procedure's answer means for each call."""
+        ids = ids or []
+        firsts = []  # where the ids of each run begin
+        end = 0
+        for run, code, skip in zip(self._runs, codes, skipped, strict=True):
+            firsts.append(end - skip)
+            if code == 0:
+                end += len(run.letters) - skip
+
+        results: list[Stored | MissingQueues | Detour] = []
+        for call, (at, start) in zip(self._calls, self._places, strict=True):
+            if codes[at] == BUSY:
+                results.append(Detour.BUSY)
+            elif codes[at] == NO_QUEUE:
+                results.append(MissingQueues((call.queue_id,)))
+            elif codes[at] == SENT_BEFORE:
+                results.append(Stored((), call.rows))
+            else:
+                known = min(max(skipped[at] - start, 0), call.rows)
+                first = firsts[at] + start
+                results.append(Stored(ids[first + known : first + call.rows], known))
+        return results
+
+
 async def put(connection: Connection, calls: Sequence[PutCall], wait: bool) -> list[Any]:
     """Carries out a batch. Results: Stored, MissingQueues, or a Detour."""
-    runs: list[_Run] = []
-    open_runs: dict[tuple[int, int | None], int] = {}
-    places: list[tuple[int, int]] = []
-    for call in calls:
-        kind = (call.queue_id, call.publisher_id)
-        at = open_runs.get(kind)
-        if at is None or (
-            call.publisher_id is not None and call.count != runs[at].call.count + len(runs[at].letters)
-        ):
-            at = open_runs[kind] = len(runs)
-            runs.append(_Run(call))
-        places.append((at, len(runs[at].letters)))
-        runs[at].letters += call.letters
-
-    row = await _put_many(
-        connection,
-        [run.call.queue_id for run in runs],
-        [run.call.publisher_id for run in runs],
-        [run.call.count for run in runs],
-        [len(run.letters) for run in runs],
-        [letter for run in runs for letter in run.letters],
-        atomic=False,
-        wait=wait,
-    )
-    codes, skipped, ids = row["codes"], row["skipped"], row["ids"] or []
-    firsts = []  # where the ids of each run begin
-    end = 0
-    for run, code, skip in zip(runs, codes, skipped, strict=True):
-        firsts.append(end - skip)
-        if code == 0:
-            end += len(run.letters) - skip
-
-    results: list[Any] = []
-    for call, (at, start) in zip(calls, places, strict=True):
-        if codes[at] == BUSY:
-            results.append(Detour.BUSY)
-        elif codes[at] == NO_QUEUE:
-            results.append(MissingQueues((call.queue_id,)))
-        elif codes[at] == SENT_BEFORE:
-            results.append(Stored((), call.rows))
-        else:
-            known = min(max(skipped[at] - start, 0), call.rows)
-            first = firsts[at] + start
-            results.append(Stored(ids[first + known : first + call.rows], known))
-    return results
+    parcel = Parcel(calls)
+    row = await connection.fetchrow(PUT, *parcel.arguments, wait)
+    assert row is not None
+    return parcel.results(*row)
 
 
 async def put_into_all(
@@ -129,24 +141,24 @@ async def put_into_all(
 ) -> Stored | MissingQueues:
     """One message into each of the queues, or into none. The first queue keeps the publisher's count."""
     copies = len(queue_ids)
-    row = await _put_many(
-        connection,
+    arguments = _arguments(
         queue_ids,
         [publisher_id] + [None] * (copies - 1),
         [count] + [0] * (copies - 1),
         [1] * copies,
         [letter] * copies,
         atomic=True,
-        wait=True,
     )
-    if row["ids"] is not None:
-        return Stored(row["ids"], 0)
-    missing = tuple(q for q, code in zip(queue_ids, row["codes"], strict=True) if code == NO_QUEUE)
+    row = await connection.fetchrow(PUT, *arguments, True)
+    assert row is not None
+    codes, _, ids = row
+    if ids is not None:
+        return Stored(ids, 0)
+    missing = tuple(q for q, code in zip(queue_ids, codes, strict=True) if code == NO_QUEUE)
     return MissingQueues(missing) if missing else Stored((), 1)
 
 
-async def _put_many(
-    connection: Connection,
+def _arguments(
     queue_ids: Sequence[int],
     publishers: Sequence[int | None],
     counts: Sequence[int],
@@ -154,11 +166,10 @@ async def _put_many(
     letters: Sequence[Letter],
     *,
     atomic: bool,
-    wait: bool,
-) -> asyncpg.Record:
+) -> tuple[Any, ...]:
+    """Of PUT, all but the last."""
     identified = any(publisher is not None for publisher in publishers)
-    row = await connection.fetchrow(
-        SQL,
+    return (
         queue_ids,
         publishers if identified else None,
         counts if identified else None,
@@ -170,10 +181,7 @@ async def _put_many(
         _column([letter.headers for letter in letters]),
         [letter.body for letter in letters],
         atomic,
-        wait,
     )
-    assert row is not None
-    return row
 
 
 def _column(values: list[Any]) -> list[Any] | None:

@@ -7,11 +7,12 @@ import msgspec
 
 from nuncius.store.combiner import Call, Detour
 from nuncius.store.driver import Connection
+from nuncius.store.errors import CallFailed
 
 PUBLISH = "select codes, registered, subscribers, topic_ids from nuncius.publish_in_turn($1, $2, $3, $4, $5)"
 GET = "select codes, latest, topic_ids, bodies from nuncius.get_many($1, $2, $3, $4)"
 
-STORED, OTHER_COUNT, BUSY = 0, 1, -3
+STORED, OTHER_COUNT, BUSY, ELSEWHERE = 0, 1, -3, -5
 HERE, NONE_THERE, TOO_MUCH, NOT_SUBSCRIBED = 0, 1, 2, -2
 MAX_BYTES = 4 << 20  # of one answer of the store
 PER_CALL = 200  # bytes of memory a call costs besides its body
@@ -69,7 +70,7 @@ class GetCall(Call):
     ) -> None:
         self.done = done
         self.caller = caller
-        self.key = None
+        self.key = (topic, subscriber)  # who has to wait for a lock does so alone
         self.rows = 1
         self.size = PER_CALL
         self.repeatable = True
@@ -91,7 +92,7 @@ async def publish_in_turn(connection: Connection, calls: Sequence[TurnCall], wai
         wait,
     )
     assert row is not None
-    results: list[Turn | Detour] = []
+    results: list[Turn | Detour | CallFailed] = []
     for call, code, registered, subscribers, topic_id in zip(calls, *row.values(), strict=True):
         call.topic_id = topic_id
         if code == STORED:
@@ -100,6 +101,8 @@ async def publish_in_turn(connection: Connection, calls: Sequence[TurnCall], wai
             # When the store fell silent and was asked again, the count it knows may be from the first time.
             stored = call.tries > 1 and registered == call.count
             results.append(Turn(stored, registered, subscribers))
+        elif code == ELSEWHERE:
+            results.append(CallFailed(f"topic {call.topic!r} is in the store of a broker, out of reach here"))
         else:
             results.append(Detour.BUSY if code == BUSY else Detour.STALE)
     return results

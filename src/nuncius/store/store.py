@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import asyncpg
@@ -19,7 +20,13 @@ BATCH_LOCK_TIMEOUT = "20ms"
 # The right plans are known, and must not depend on when a table was last analysed: a queue is empty one
 # moment and long the next. Set on connections, because a procedure that sets them pays for it each call.
 PLANS = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_bitmapscan": "off"}
+# A node relies on seeing what was committed before it got a lock, whatever is usual in the database.
+ISOLATION = {"default_transaction_isolation": "read committed"}
 POOL_SIZE = 8
+
+
+def _nobody(name: str, seconds: float, calls: Sequence[Any], results: Sequence[Any]) -> None:
+    """Observes nothing."""
 
 
 class Store:
@@ -29,15 +36,19 @@ class Store:
         self.pressure = Pressure(max_accepted_bytes)
         self._pool: Pool | None = None
         self._combiners: list[Combiner[Any]] = []
+        self.combiners: dict[str, Combiner[Any]] = {}
+        """By name, for those who count."""
+        self.observe: Callable[[str, float, Sequence[Any], Sequence[Any]], None] = _nobody
+        """Learns of every batch: the combiner, the seconds it took, its calls and their results."""
 
     async def open(self) -> None:
         """Connects and brings the schema up to date."""
         await self._check()
         self._pool = await asyncpg.create_pool(
             self.dsn,
-            min_size=1,
+            min_size=0,  # asyncpg logs a traceback whenever it cannot keep up more
             max_size=POOL_SIZE,
-            server_settings={"application_name": "nuncius pool"},
+            server_settings={"application_name": "nuncius pool", **ISOLATION},
         )
 
     async def _check(self) -> None:
@@ -55,6 +66,8 @@ class Store:
         name: str,
         execute: Execute[C],
         refresh: Callable[[Sequence[C]], Awaitable[None]] | None = None,
+        ahead: Callable[[Sequence[C]], None] | None = None,
+        order: Callable[[C], int] | None = None,
     ) -> Combiner[C]:
         """A combiner with a lane of its own."""
         combiner: Combiner[C] = Combiner(
@@ -62,13 +75,19 @@ class Store:
             lambda wait: self.lane(name, wait=wait),
             self.pressure,
             refresh=refresh,
+            ahead=ahead,
+            order=order,
+            observe=partial(self.observe, name),
         )
         self._combiners.append(combiner)
+        self.combiners[name] = combiner
         return combiner
 
     def lane(self, name: str, *, wait: bool = True) -> Lane:
         """A connection of one's own that repairs itself."""
-        settings = PLANS if wait else {**PLANS, "lock_timeout": BATCH_LOCK_TIMEOUT}
+        settings = {**PLANS, **ISOLATION}
+        if not wait:
+            settings["lock_timeout"] = BATCH_LOCK_TIMEOUT
         return Lane(self.dsn, name, patience=self.patience, settings=settings)
 
     async def query(self, sql: str, *arguments: Any) -> list[asyncpg.Record]:

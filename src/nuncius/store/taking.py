@@ -7,7 +7,8 @@ can appear before it any more.
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from enum import Enum
 from itertools import count, repeat
 from typing import Any
 
@@ -25,16 +26,21 @@ COLUMNS = (
     " array_agg((date_part('epoch', time_of_arrival) * 1000000)::bigint), array_agg(message),"
     " case when count(headers) > 0 then array_agg(headers) end"
 )
-TAKE = COLUMNS + " from nuncius.take_many($1, $2, $3, $4, $5, $6, $7, $8)"
+# The places come as text: the driver looks at every number of an array, and these are twenty a request.
+TAKE = COLUMNS + " from nuncius.take_many($1, $2, $3, $4, $5, $6, $7::text::bigint[], $8, $9)"
 LEASE = COLUMNS + (
     ", array_agg(attempts), array_agg(origin)"
-    " from nuncius.lease_many($9, $10, $1, $2, $3, $4, $5, $6, $7, $8)"
+    " from nuncius.lease_many($10, $11, $1, $2, $3, $4, $5, $6, $7::text::bigint[], $8, $9)"
 )
+MAX_TAKE_BYTES = 8 << 20  # of a batch; and one message, if that is larger
 
 PRIORITIES = 10
+NOWHERE = [0] * PRIORITIES
 BY_PRIORITY, BY_TIME = 1, 2
 REMEMBERED = 50_000  # pairs of queue and receiver
-BUSY, MISSING = 0, -1  # numbers of requests that are none
+BUSY, MISSING, MORE = 0, -1, -2  # numbers of requests that are none
+
+_Request = tuple[int, int, int, int, int]  # queue, receiver, sender, context, mode
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -61,8 +67,21 @@ class Leased(msgspec.Struct, frozen=True, gc=False):
     origin: int
 
 
+class Again(Enum):
+    """Why a call got nothing, although there may be something for it."""
+
+    FULL = "the answer was full before its turn came"
+    STALLED = "its caller does not read what it got before"
+
+
+def _never() -> bool:
+    return False
+
+
 class TakeCall(Call):
-    __slots__ = ("limit", "request")
+    """`is_stalled` is asked when its turn has come: nothing is taken for a caller that does not read."""
+
+    __slots__ = ("is_stalled", "limit", "queue_id", "request")
 
     def __init__(
         self,
@@ -76,11 +95,14 @@ class TakeCall(Call):
         limit: int,
         *,
         leased: bool = False,
+        is_stalled: Callable[[], bool] = _never,
     ) -> None:
         # What is leased by a call whose answer was lost is found and goes back, so the call may be repeated.
-        super().__init__(done, caller, queue_id, limit, 200, leased)
+        super().__init__(done, caller, ("take", queue_id), limit, 200, leased)
+        self.queue_id = queue_id
         self.request = (queue_id, receiver, sender, context, mode)
         self.limit = limit
+        self.is_stalled = is_stalled
 
 
 class Taker:
@@ -96,47 +118,17 @@ class Taker:
 
     async def take(self, connection: Connection, calls: Sequence[TakeCall], wait: bool) -> list[Any]:
         """Carries out a batch. Results: lists of Message (or Leased), shorter than the limit when there are
-        no more, MissingQueues (for leases only), or a Detour. Calls that ask the same are asked once, and
-        share what comes back in order."""
+        no more or they are large, MissingQueues, Again, or a Detour."""
+        asking = self.asking(connection, calls, wait)
+        return asking.results(await self._ask(connection, *asking.arguments) if asking.arguments else None)
+
+    def asking(self, connection: Connection, calls: Sequence[TakeCall], wait: bool) -> "Asking":
+        """A batch that is about to be carried out on that connection."""
         if connection is not self._connection and not wait:
             # A new connection may lead to a server that was restored from a backup: ids may repeat.
             self._connection = connection
             self._after.clear()
-        wanted: dict[tuple[int, int, int, int, int], int] = {}
-        for call in calls:
-            wanted[call.request] = wanted.get(call.request, 0) + call.limit
-        requests = list(wanted)
-        row = await self._ask(
-            connection,
-            [r[0] for r in requests],
-            [r[1] for r in requests],
-            [r[2] for r in requests],
-            [r[3] for r in requests],
-            [r[4] for r in requests],
-            list(wanted.values()),
-            [place for r in requests for place in self._places(r[0], r[1])],
-            wait,
-        )
-        numbers, *columns = row[:9]
-        found: dict[tuple[int, int, int, int, int], list[Any]] = {}
-        elsewhere: dict[int, Any] = {}  # queue: why nothing can be taken from it
-        if numbers:
-            messages = list(map(Message, *columns, row[9] or repeat(None)))
-            taken = messages if self._holder is None else map(Leased, row[1], messages, row[10], row[11])
-            for number, message, one in zip(numbers, messages, taken, strict=True):
-                if number == BUSY:
-                    elsewhere[message.queue_id] = Detour.BUSY
-                    continue
-                if number == MISSING:
-                    elsewhere[message.queue_id] = MissingQueues((message.queue_id,))
-                    continue
-                request = requests[number - 1]
-                found.setdefault(request, []).append(one)
-                if request[2] == 0 and request[3] == 0:
-                    self._remember(message)
-        return [
-            elsewhere.get(call.request[0]) or self._share(call, found.get(call.request)) for call in calls
-        ]
+        return Asking(self, calls, wait)
 
     async def _ask(self, connection: Connection, *arguments: Any) -> Any:
         if self._holder is None:
@@ -148,25 +140,18 @@ class Taker:
             self.lost.append(batch)
             raise
 
-    @staticmethod
-    def _share(call: TakeCall, found: list[Any] | None) -> list[Any]:
-        if not found:
-            return []
-        if len(found) <= call.limit:
-            share = found[:]
-            found.clear()
-        else:
-            share = found[: call.limit]
-            del found[: call.limit]
-        return share
+    def leased(self, row: Sequence[Any], messages: Sequence[Message]) -> Iterable[Any]:
+        """The messages as those get them for whom they were taken."""
+        return messages if self._holder is None else map(Leased, row[1], messages, row[10], row[11])
 
-    def _places(self, queue_id: int, receiver: int) -> list[int]:
-        nowhere = [0] * PRIORITIES
-        return self._after.get((queue_id, 0), nowhere) + (
-            self._after.get((queue_id, receiver), nowhere) if receiver else nowhere
-        )
+    def places(self, queue_id: int, receiver: int) -> str:
+        """Where to look from on: twenty ids, see take_many."""
+        shared = self._after.get((queue_id, 0), NOWHERE)
+        own = self._after.get((queue_id, receiver), NOWHERE) if receiver else NOWHERE
+        return ",".join(map(str, shared + own))
 
-    def _remember(self, message: Message) -> None:
+    def remember(self, message: Message) -> None:
+        """It was taken, and nothing like it before it is left."""
         pair = (message.queue_id, message.receiver_id)
         places = self._after.get(pair)
         if places is None:
@@ -174,3 +159,73 @@ class Taker:
                 self._after.pop(next(iter(self._after)))
             places = self._after[pair] = [0] * PRIORITIES
         places[message.priority - 1] = max(places[message.priority - 1], message.message_id)
+
+
+class Asking:
+    """A batch of calls as the procedure wants it. Those who ask the same are asked for once, and share what
+    comes back in order."""
+
+    def __init__(self, taker: Taker, calls: Sequence[TakeCall], wait: bool) -> None:
+        self._taker = taker
+        self._calls = calls
+        self._stalled = {call for call in calls if call.is_stalled()}
+        wanted: dict[_Request, int] = {}
+        for call in calls:
+            if call not in self._stalled:
+                wanted[call.request] = wanted.get(call.request, 0) + call.limit
+        self._requests = requests = list(wanted)
+        self.arguments: tuple[Any, ...] = ()
+        """Empty if nobody is to be asked for."""
+        if requests:
+            self.arguments = (
+                [r[0] for r in requests],
+                [r[1] for r in requests],
+                [r[2] for r in requests],
+                [r[3] for r in requests],
+                [r[4] for r in requests],
+                list(wanted.values()),
+                f"{{{','.join([taker.places(r[0], r[1]) for r in requests])}}}",
+                wait,
+                MAX_TAKE_BYTES,
+            )
+
+    def results(self, row: Sequence[Any] | None) -> list[Any]:
+        """What the procedure's answer, if it was asked, means for each call."""
+        found: dict[_Request, list[Any]] = {}
+        elsewhere: dict[int, Any] = {}  # queue: why nothing can be taken from it
+        nothing: list[Any] | Again = []
+        if row is not None and row[0]:
+            messages = list(map(Message, *row[1:9], row[9] or repeat(None)))
+            taken = self._taker.leased(row, messages)
+            for number, message, one in zip(row[0], messages, taken, strict=True):
+                if number == BUSY:
+                    elsewhere[message.queue_id] = Detour.BUSY
+                    continue
+                if number == MISSING:
+                    elsewhere[message.queue_id] = MissingQueues((message.queue_id,))
+                    continue
+                if number == MORE:
+                    nothing = Again.FULL
+                    continue
+                request = self._requests[number - 1]
+                found.setdefault(request, []).append(one)
+                if request[2] == 0 and request[3] == 0:
+                    self._taker.remember(message)
+        return [
+            Again.STALLED
+            if call in self._stalled
+            else elsewhere.get(call.request[0]) or _share(call, found.get(call.request)) or nothing
+            for call in self._calls
+        ]
+
+
+def _share(call: TakeCall, found: list[Any] | None) -> list[Any]:
+    if not found:
+        return []
+    if len(found) <= call.limit:
+        share = found[:]
+        found.clear()
+    else:
+        share = found[: call.limit]
+        del found[: call.limit]
+    return share

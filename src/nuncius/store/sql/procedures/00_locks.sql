@@ -4,7 +4,11 @@
 --   78004 a publisher's counts      78005 the collector         78006 migrations
 --   78007 nodes that listen (shared, for the life of the node)
 --   78008 the archive               78009 a holder of leases (for the life of the node)
---   78011 a run of a job (for the life of the run)
+--   78010 the cluster               78011 a run of a job (for the life of the run)
+--   78012 changing keys             78013 the owner of the keys (for the life of the node)
+--   78014 a broker's own store (for the life of the broker)
+--   78015 a run of the job timelines
+--   78021 a consumer's place        78022 a group of consumers
 
 -- Takes the locks of all ids, in order. A caller that waits gets them all. One that does not wait is
 -- patient once, for its own lock_timeout (a node's batches come and go within milliseconds). Ids that are
@@ -17,6 +21,10 @@ declare
     v_id integer;
     v_busy integer[];
 begin
+    -- Mostly there is one, and it is free: then there is no need for a query.
+    if cardinality(p_ids) = 1 and (p_ids[1] is null or pg_try_advisory_xact_lock(p_class, p_ids[1])) then
+        return '{}';
+    end if;
     -- Nearly always all of them are free: one query takes them, in order, up to the first that is not.
     if p_wait is not true and not exists (
         select from (select distinct i from unnest(p_ids) i where i is not null order by i offset 0) f
@@ -55,3 +63,9 @@ declare
 begin
     perform pg_notify('nuncius', case when length(v_payload) < 7000 then v_payload else '*' end);
 end $$;
+
+-- Whether this transaction sees everything as it was when it began, and not what was committed before it got a lock.
+create or replace function nuncius.keeps_snapshot()
+returns boolean language sql stable as $$
+    select current_setting('transaction_isolation') in ('repeatable read', 'serializable')
+$$;

@@ -69,6 +69,7 @@ returns setof integer language plpgsql as $$
 begin
     perform nuncius.purge_queues(p_ids);
     perform pg_notify('nuncius', 'c');
+    perform nuncius.announce(null, p_ids);  -- who waits there has to learn that it is in vain
     delete from nuncius.publisher_counts where kind = 2 and target_id = any (p_ids);
     delete from nuncius.leases where queue_id = any (p_ids);
     return query delete from nuncius.queues q where q.queue_id = any (p_ids) returning q.queue_id;

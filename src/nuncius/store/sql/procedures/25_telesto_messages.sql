@@ -54,6 +54,7 @@ set enable_seqscan = off set enable_bitmapscan = off as $$
     from nuncius.take_many(
         array[p_queue], array[coalesce(p_receiver, 0)], array[coalesce(p_sender, 0)],
         array[coalesce(p_context, 0)], array[p_mode::smallint], array[1])
+    where request > 0
 $$;
 
 create or replace function nuncius.read_message_by_priority(

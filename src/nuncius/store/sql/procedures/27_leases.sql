@@ -10,12 +10,12 @@ begin
 end $$;
 
 -- Takes like take_many, and keeps what was taken as leases of a node. `attempts` is how often the message was
--- delivered before, `origin` the id that stays the same over all its deliveries. A request of -1 stands in a row
--- that says "there is no such queue".
+-- delivered before, `origin` the id that stays the same over all its deliveries.
 create or replace function nuncius.lease_many(
     p_holder integer, p_batch bigint,
     p_queues integer[], p_receivers integer[], p_senders integer[], p_contexts integer[],
-    p_modes smallint[], p_limits integer[], p_after bigint[] default null, p_wait boolean default true
+    p_modes smallint[], p_limits integer[], p_after bigint[] default null, p_wait boolean default true,
+    p_bytes bigint default null
 ) returns table (
     request integer, message_id bigint, queue_id integer, sender_id integer, receiver_id integer,
     context integer, priority smallint, time_of_arrival timestamptz, message bytea, headers text,
@@ -26,7 +26,7 @@ begin
     return query
     with taken as materialized (
         select * from nuncius.take_many(p_queues, p_receivers, p_senders, p_contexts, p_modes, p_limits,
-            p_after, p_wait) with ordinality
+            p_after, p_wait, p_bytes) with ordinality
     ), known as materialized (
         select * from nuncius.recall(array(select message_id from taken where request > 0))
     ), delivered as materialized (
@@ -40,12 +40,9 @@ begin
             message, headers::jsonb, attempts + 1, p_holder, p_batch, last_failure, reason
         from delivered where request > 0
     )
-    (select request, message_id, queue_id, sender_id, receiver_id, context, priority, time_of_arrival,
+    select request, message_id, queue_id, sender_id, receiver_id, context, priority, time_of_arrival,
         message, headers, attempts, origin
-    from delivered order by ordinality)
-    union all
-    select -1, null, q, null, null, null, null, null, null, null, null, null from unnest(p_queues) q
-    where not exists (select from nuncius.queues where queue_id = q);
+    from delivered order by ordinality;
 end $$;
 
 -- The consumer is done with these. An id stands for one delivery, so it does not matter if its node was taken for
@@ -110,7 +107,7 @@ begin
         insert into nuncius.returned
             (message_id, queue_id, receiver_id, priority, attempts, origin, last_failure, reason)
         select new_id, queue_id, receiver_id, priority, attempts, origin, last_failure, reason
-        from placed where target = queue_id and attempts > 0
+        from placed where target = queue_id
     ), stored as (
         insert into nuncius.messages (message_id, queue_id, sender_id, receiver_id, context, priority,
             time_of_arrival, message, headers)
@@ -188,9 +185,10 @@ returns setof integer language sql as $$
     select holder from nuncius.holders where pg_try_advisory_xact_lock(78009, holder)
 $$;
 
--- What waited long enough goes back into its queue. With p_judge, what nodes held that are gone now counts as
--- failed, and the subscriptions that lived by them end. One bounded step; the caller goes on while something
--- moved. Answers with the queues that have something again; null when another node is at it.
+-- What waited long enough goes back into its queue, and leases whose time is over count as failed. With p_judge,
+-- what nodes held that are gone now does, too, and the subscriptions that lived by them end. One bounded step; the
+-- caller goes on while something moved. Answers with the queues that have something again; null when another node
+-- is at it.
 create or replace function nuncius.return_leases(
     p_delay double precision, p_most integer, p_judge boolean default true, p_limit integer default 1000,
     out moved bigint, out queues integer[]
@@ -216,6 +214,13 @@ begin
                 select subscription_id from nuncius.subscriptions where holder = v_holder), v_holder);
             delete from nuncius.holders where holder = v_holder;
         end loop;
+    end if;
+    v_ids := array(select lease_id from nuncius.leases
+        where holder = -1 and due_at <= now() order by due_at limit p_limit for update skip locked);
+    if v_ids <> '{}' then
+        queues := queues || nuncius.release_many(
+            v_ids, array_fill('not acknowledged in time'::text, array[cardinality(v_ids)]), p_delay, p_most);
+        moved := moved + cardinality(v_ids);
     end if;
     loop
         v_ids := array(select lease_id from nuncius.leases

@@ -8,6 +8,18 @@ returns integer language sql immutable as $$
     select 1 + (('x' || substr(md5(p_key), 1, 8))::bit(32)::bigint % p_partitions)::integer
 $$;
 
+-- In a transaction that keeps its snapshot: a serialization failure if one of these was emptied or deleted since;
+-- what is published by that snapshot would be where nobody reads. Only a lock on the row tells. It is let go at once,
+-- because the collector must not wait for the end of somebody's transaction.
+create or replace function nuncius.refuse_changed_partitions(p_ids integer[])
+returns void language plpgsql as $$
+begin
+    perform from nuncius.partitions where partition_id = any (p_ids) for share;
+    raise sqlstate 'NU000';
+exception when sqlstate 'NU000' then
+    return;
+end $$;
+
 -- Publishes in one transaction.
 --
 -- One item a send: p_topics, p_layouts (the number of partitions the caller had in mind when it chose; null:
@@ -19,6 +31,7 @@ $$;
 -- Answers per run: `bases`, the offset of its first new entry, and `skipped`, how many of its entries the
 -- publisher had sent before. A negative base says why nothing was stored:
 --   -1 all sent before   -2 no such topic   -3 busy, see take_locks   -4 another number of partitions
+--   -5 the partition is in another store
 -- Promises: offsets are dense and in commit order; a publisher's count is stored once; a run is stored
 -- whole or not at all; if one run of a topic is busy, all are, so that a retry keeps a publisher's order.
 create or replace function nuncius.publish_many(
@@ -36,8 +49,11 @@ declare
     v_stops integer[];      -- why a send cannot be stored
     v_lengths integer[];    -- number of entries of each send
     v_seen bigint[];        -- how many of them the publisher had sent before
+    v_order integer[] := '{1}'; -- runs, partition by partition
+    v_ends bigint[];        -- the next offset of the partition of each run
     v_end integer := 0;
     v_send integer;
+    v_stop integer;
     v_busy integer[];
     v_partitions integer;
     v_id integer;
@@ -66,14 +82,31 @@ begin
     if p_publishers is not null then
         v_busy := v_busy || nuncius.take_locks(78004, p_publishers, p_topics, p_wait);
     end if;
+    if nuncius.keeps_snapshot() then
+        perform nuncius.refuse_changed_partitions(v_ids);
+    end if;
 
     -- From here on nobody else adds to these partitions or counts for these publishers; and what was
-    -- deleted while we waited for its lock is not there any more.
-    for i in
-        select n from unnest(v_ids) with ordinality r(id, n)
-        where id is not null and not exists (select from nuncius.partitions p where p.partition_id = r.id)
-    loop
-        v_stops[p_sends[i]] := -2;
+    -- deleted while we waited for its lock is not there any more. Each partition is asked for its end once.
+    if cardinality(p_sends) > 1 then
+        v_order := array(select n from unnest(v_ids) with ordinality r(id, n) order by id, n);
+    end if;
+    foreach i in array v_order loop
+        continue when v_ids[i] is null;
+        if v_ids[i] <> v_previous then
+            v_previous := v_ids[i];
+            select case when p.store_id <> 1 then -5 end, greatest(p.first_offset, 1 + (
+                select e.entry_offset from nuncius.entries e where e.partition_id = p.partition_id
+                order by e.entry_offset desc limit 1)) into v_stop, v_next
+            from nuncius.partitions p where p.partition_id = v_previous;
+            if not found then
+                v_stop := -2;
+            end if;
+        end if;
+        v_ends[i] := v_next;
+        if v_stop < 0 then
+            v_stops[p_sends[i]] := v_stop;
+        end if;
     end loop;
     if p_publishers is not null then
         for i in 1 .. cardinality(p_topics) loop
@@ -89,17 +122,14 @@ begin
         end loop;
     end if;
 
-    -- Partition by partition, so that each is asked for its end once.
-    for i in select n from unnest(v_ids) with ordinality r(id, n) order by id, n loop
+    v_previous := 0;
+    foreach i in array v_order loop
         v_send := p_sends[i];
         bases[i] := coalesce(v_stops[v_send], case when v_run_topics[i] = any (v_busy) then -3 end);
         continue when bases[i] < 0;
         if v_ids[i] <> v_previous then
             v_previous := v_ids[i];
-            select greatest(p.first_offset, 1 + (
-                select e.entry_offset from nuncius.entries e where e.partition_id = p.partition_id
-                order by e.entry_offset desc limit 1)) into v_next
-            from nuncius.partitions p where p.partition_id = v_previous;
+            v_next := v_ends[i];
         end if;
         if v_seen[v_send] > 0 then
             skipped[i] := case when p_numbers is null then least(v_seen[v_send], p_sizes[i]) else (

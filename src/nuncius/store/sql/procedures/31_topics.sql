@@ -134,12 +134,17 @@ returns table (
     group by t.topic_id order by t.topic_name
 $$;
 
--- The offset that the next entry of a partition gets, as far as committed entries tell.
+-- The offset that the next entry of a partition gets, as far as committed entries tell; for a partition in
+-- another store, as far as its broker has said.
 create or replace function nuncius.next_offset(p_partition_id integer)
 returns bigint language sql stable as $$
-    select greatest(p.first_offset, 1 + (
+    select greatest(p.first_offset, case when p.store_id = 1 then 1 + (
         select e.entry_offset from nuncius.entries e where e.partition_id = p.partition_id
-        order by e.entry_offset desc limit 1))
+        order by e.entry_offset desc limit 1)
+    else (
+        select e.next from nuncius.ends e where e.partition_id = p.partition_id
+        order by e.next desc limit 1)
+    end)
     from nuncius.partitions p where p.partition_id = p_partition_id
 $$;
 
@@ -195,6 +200,9 @@ begin
     if v_base = -4 then
         raise invalid_parameter_value
             using message = format('topic %L has no partition %s', p_topic, v_partition);
+    elsif v_base = -5 then
+        raise feature_not_supported using message =
+            format('partition %s of topic %L is in the store of a broker: publish through a node', v_partition, p_topic);
     elsif v_base = -2 then  -- deleted while we waited for it, so there is none: begin with a new one
         return nuncius.publish(p_topic, p_body, p_key, p_headers, p_publisher, p_count, p_partition);
     end if;

@@ -7,13 +7,13 @@
 -- A row a request that found something: its ordinal, the offset of the first entry (later ones follow
 -- without a gap), times in microseconds since 1970, keys and headers (null where no entry has any),
 -- bodies. Where retention has passed the position, the first offset is beyond it. A partition that
--- does not exist answers with -2 and no entries.
+-- does not exist answers with -2 and no entries, one whose entries are in another store with -3.
 create or replace function nuncius.fetch_many(
     p_partition_ids integer[], p_positions bigint[], p_limits integer[], p_bytes bigint
 ) returns table (
     request integer, first_offset bigint, times bigint[], keys text[], headers text[], bodies bytea[]
 ) language sql stable as $$
-    select r.n::integer, coalesce(f.first, case when p.partition_id is null then -2 end),
+    select r.n::integer, coalesce(f.first, case when p.partition_id is null then -2 else -3 end),
         f.times, f.keys, f.headers, f.bodies
     from unnest(p_partition_ids, p_positions, p_limits) with ordinality r(id, position, most, n)
     left join nuncius.partitions p on p.partition_id = r.id
@@ -34,7 +34,7 @@ create or replace function nuncius.fetch_many(
         ) s
         where s.bytes_before = 0 or s.bytes_before + octet_length(s.body) <= p_bytes
     ) f on true
-    where p.partition_id is null or f.first is not null
+    where p.partition_id is null or p.store_id <> 1 or f.first is not null
 $$;
 
 -- Entries of one partition from a position on, row by row, for people.

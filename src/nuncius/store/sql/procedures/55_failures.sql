@@ -9,6 +9,44 @@ create or replace function nuncius.deliver_many(
     on conflict do nothing
 $$;
 
+-- A durable subscription is fed at one node at a time, and who wants it last gets it. Answers whether it is this
+-- node's now. If not, the one that has it is told; p_force takes it from a node that does not make way.
+create or replace function nuncius.claim_feed(p_subscription integer, p_holder integer, p_force boolean)
+returns boolean language plpgsql as $$
+declare
+    v_feeder integer;
+begin
+    select feeder into v_feeder from nuncius.subscriptions where subscription_id = p_subscription for update;
+    if v_feeder <> p_holder and not p_force
+        and not pg_try_advisory_xact_lock(78009, v_feeder) then  -- it is alive
+        update nuncius.subscriptions set heir = p_holder where subscription_id = p_subscription;
+        perform pg_notify('nuncius', 'w' || p_subscription);
+        return false;
+    end if;
+    update nuncius.subscriptions set feeder = p_holder, heir = null where subscription_id = p_subscription;
+    return true;
+end $$;
+
+-- Those of these subscriptions that a node has to let go of.
+create or replace function nuncius.wanted_feeds(p_subscriptions integer[], p_holder integer)
+returns setof integer language sql stable as $$
+    select subscription_id from nuncius.subscriptions
+    where subscription_id = any (p_subscriptions) and (feeder <> p_holder or heir <> p_holder)
+$$;
+
+-- A node lets go of a subscription; whoever waits for it is told.
+create or replace function nuncius.release_feed(p_subscription integer, p_holder integer)
+returns void language plpgsql as $$
+declare
+    v_heir integer;
+begin
+    update nuncius.subscriptions set feeder = null where subscription_id = p_subscription and feeder = p_holder
+    returning heir into v_heir;
+    if v_heir is not null then
+        perform pg_notify('nuncius', 'f' || p_subscription);
+    end if;
+end $$;
+
 -- Notes failed attempts. An entry comes again after p_delay seconds; after p_most attempts it is published to
 -- the topic "dead/NAME" with its history in headers, and not tried any more (those of a "dead/" topic are given
 -- up without that). Answers per item with the attempts so far; negative: given up.

@@ -26,6 +26,7 @@ end $$;
 -- Publishes messages, each only if its count is one more than what this publisher has in this topic. Topics
 -- and publishers are made if they are not there. An item a message; answers with
 --   codes: 0 stored   1 another count is due   -2 the topic has changed, try again   -3 busy, see take_locks
+--     -5 its partition is in another store
 --   registered: the publisher's count in the topic;  subscribers: how many the topic has;  topic_ids
 -- It keeps what publish_many promises. That one is made for few publishers who send much at once; here
 -- everybody sends one, and a look at each in turn would take three times as long. A publisher keeps to one
@@ -88,6 +89,7 @@ begin
     from (
         select m.count, m.first, m.alone, case
                 when p.partition_id is null then -2
+                when p.store_id <> 1 then -5
                 when m.topic = any (v_busy) then -3
                 else 1 end as code, coalesce((
             select c.publisher_count from nuncius.publisher_counts c
@@ -157,7 +159,8 @@ returns bigint language sql stable as $$
 $$;
 
 -- Subscribes from the latest entry on. `last_id` is the id that the subscriber has last, or has to assume so;
--- not created: it was subscribed already.
+-- not created: it was subscribed already. In a topic with several partitions a new subscription's ids go on after
+-- as many as there were entries, so that who comes back never gets another entry for an id that it had before.
 create or replace function nuncius.subscribe_in_sequence(
     p_topic text, p_subscriber text, out created boolean, out last_id bigint
 ) language plpgsql as $$
@@ -166,6 +169,15 @@ declare
 begin
     perform nuncius.ensure_shared_topic(p_topic);
     select s.subscription_id, s.created into v_subscription, created from nuncius.subscribe(p_topic, p_subscriber) s;
+    if created then
+        -- The last entry of one of the partitions stands for the latest of all.
+        insert into nuncius.sequences (subscription_id, first_id, partition_id, first_offset, entries)
+        select v_subscription, w.total - 1, w.partition_id, w.position - 1, 1
+        from (
+            select c.partition_id, c.position, sum(c.position) over () as total, count(*) over () as partitions
+            from nuncius.positions c where c.subscription_id = v_subscription) w
+        where w.partitions > 1 and w.position > 0 order by w.partition_id limit 1;
+    end if;
     last_id := nuncius.next_id(v_subscription) - 1;
 end $$;
 
@@ -349,8 +361,10 @@ begin
             from nuncius.get_in_sequence(p_subscription, p_id) g;
             return;
         end if;
+        latest := v_end - 1;  -- without what has come since: it would tell the subscriber to pass it over
+    else
+        select v_end - 1 + coalesce(sum(entries), 0) into latest from nuncius.entries_without_id(p_subscription);
     end if;
-    select v_end - 1 + coalesce(sum(entries), 0) into latest from nuncius.entries_without_id(p_subscription);
 
     if p_id <= v_end then
         -- Everything below has arrived. Going back, what was confirmed before ends it.

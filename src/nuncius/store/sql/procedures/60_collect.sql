@@ -173,7 +173,7 @@ begin
 
     -- A node that was taken for dead by mistake, and has really died before it could say so, is remembered again.
     insert into nuncius.holders
-    select holder from nuncius.leases where holder <> 0
+    select holder from nuncius.leases where holder > 0
     union select holder from nuncius.subscriptions where holder is not null
     on conflict do nothing;
 

@@ -12,9 +12,10 @@ create table nuncius.leases (
     message bytea not null,
     headers jsonb,
     attempts integer not null,          -- deliveries so far, this one included
-    holder integer not null,            -- the node that delivers it; 0: it waits for its next attempt
+    holder integer not null,            -- the node that delivers it; 0: it waits for its next attempt;
+                                        -- -1: a client of no node has it, until its time is over
     batch bigint not null,              -- by which of the holder's calls it was leased
-    due_at timestamptz,                 -- until when it waits
+    due_at timestamptz,                 -- until when it waits, or the client has it
     last_failure timestamptz,
     reason text
 ) with (
@@ -27,6 +28,7 @@ create table nuncius.leases (
 -- Only what waits is looked for other than by its id. Leases that are settled cost nothing here, and leave
 -- nothing behind over which every look would have to walk while vacuum cannot come.
 create index leases_waiting on nuncius.leases (due_at) where holder = 0;
+create index leases_timed on nuncius.leases (due_at) where holder = -1;
 
 -- What is known of messages that went back into their queue: they have a new id there, behind their equals.
 create table nuncius.returned (

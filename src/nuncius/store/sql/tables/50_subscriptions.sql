@@ -8,6 +8,9 @@ create table nuncius.subscriptions (
     -- The node by whose connection it lives; null: it is durable.
     holder integer,
     created_at timestamptz not null default now(),
+    -- The node at which it is fed, where that must be one, and the node that wants it next.
+    feeder integer,
+    heir integer,
     unique (topic_id, subscriber_name)
 );
 

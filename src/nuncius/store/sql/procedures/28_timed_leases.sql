@@ -1,0 +1,68 @@
+-- Leases for a time: for clients that have no connection by whose end anybody could tell that they are gone. Their
+-- holder is -1 and their end is in due_at, where every node finds it: whichever node a client asks next, it is told
+-- the same. When the time is over, return_leases counts the attempt as failed.
+
+-- Leases of a node, or leases for a time, are leases for so many seconds from now on. Doing it twice is doing it
+-- once. Answers with those that are.
+create or replace function nuncius.time_leases(p_holder integer, p_ids bigint[], p_seconds double precision)
+returns bigint[] language plpgsql as $$
+declare
+    v_timed bigint[];
+begin
+    with timed as (
+        update nuncius.leases
+        set holder = -1, due_at = clock_timestamp() + make_interval(secs => p_seconds)
+        where lease_id = any (p_ids) and holder in (p_holder, -1)
+        returning lease_id
+    )
+    select coalesce(array_agg(lease_id), '{}') into v_timed from timed;
+    return v_timed;
+end $$;
+
+-- Those of the leases that are not leases for a time of this queue, or not any more. The others cannot end before the
+-- transaction does.
+create or replace function nuncius.ended_leases(p_queue integer, p_ids bigint[])
+returns bigint[] language plpgsql as $$
+declare
+    v_held bigint[] := array(select lease_id from nuncius.leases
+        where lease_id = any (p_ids) and queue_id = p_queue and holder = -1 and due_at > clock_timestamp()
+        order by lease_id for update);
+begin
+    return array(select distinct id from unnest(p_ids) id where id <> all (v_held) order by id);
+end $$;
+
+-- The three things a client may say of its leases for a time: it is done with them, it could not take them, it needs
+-- more time. All of them or, when some have ended, none. Answers with those that have.
+create or replace function nuncius.settle_timed(p_queue integer, p_ids bigint[])
+returns bigint[] language plpgsql as $$
+declare
+    v_ended bigint[] := nuncius.ended_leases(p_queue, p_ids);
+begin
+    if v_ended = '{}' then
+        perform nuncius.settle_many(p_ids);
+    end if;
+    return v_ended;
+end $$;
+
+create or replace function nuncius.release_timed(
+    p_queue integer, p_ids bigint[], p_reason text, p_delay double precision, p_most integer,
+    out ended bigint[], out queues integer[]
+) language plpgsql as $$
+begin
+    queues := '{}';
+    ended := nuncius.ended_leases(p_queue, p_ids);
+    if ended = '{}' then
+        queues := nuncius.release_many(p_ids, array_fill(p_reason, array[cardinality(p_ids)]), p_delay, p_most);
+    end if;
+end $$;
+
+create or replace function nuncius.extend_timed(p_queue integer, p_ids bigint[], p_seconds double precision)
+returns bigint[] language plpgsql as $$
+declare
+    v_ended bigint[] := nuncius.ended_leases(p_queue, p_ids);
+begin
+    if v_ended = '{}' then
+        perform nuncius.time_leases(-1, p_ids, p_seconds);
+    end if;
+    return v_ended;
+end $$;

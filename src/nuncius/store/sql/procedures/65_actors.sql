@@ -1,0 +1,227 @@
+-- Producers, consumers, and when they were last active.
+-- Whoever moves a consumer's place holds its lock (78021).
+
+-- A new producer for a topic, which is made if it is not there yet.
+create or replace function nuncius.register_producer(p_topic text)
+returns integer language plpgsql as $$
+declare
+    v_topic integer;
+    v_id integer;
+begin
+    loop
+        v_topic := nuncius.ensure_topic(p_topic);
+        perform from nuncius.topics where topic_id = v_topic for key share;
+        exit when found;  -- and nobody deletes it before we are done
+    end loop;
+    insert into nuncius.producers (topic_id) values (v_topic) returning producer_id into v_id;
+    insert into nuncius.activity (kind, actor_id, last_active) values ('producer', v_id, now());
+    return v_id;
+end $$;
+
+-- A new consumer of a topic, from its very beginning. Null: no such topic.
+create or replace function nuncius.register_consumer(p_topic text)
+returns integer language plpgsql as $$
+declare
+    v_id integer;
+    v record;
+begin
+    perform from nuncius.topics where topic_name = p_topic for key share;
+    if not found then
+        return null;
+    end if;
+    loop
+        v_id := nextval(pg_get_serial_sequence('nuncius.consumers', 'consumer_id'));
+        select * into v from nuncius.subscribe(p_topic, 'http-consumer-' || v_id, 'earliest');
+        exit when v.created;  -- else the name is somebody else's
+    end loop;
+    insert into nuncius.consumers (consumer_id, subscription_id) values (v_id, v.subscription_id);
+    insert into nuncius.activity (kind, actor_id, last_active) values ('consumer', v_id, now());
+    return v_id;
+end $$;
+
+-- The producer or consumer of a number: its topic, and a consumer's subscription.
+create or replace function nuncius.find_producer(p_id integer)
+returns table (topic_name varchar) language sql stable as $$
+    select t.topic_name from nuncius.producers join nuncius.topics t using (topic_id) where producer_id = p_id
+$$;
+
+create or replace function nuncius.find_consumer(p_id integer)
+returns table (topic_name varchar, subscription_id integer) language sql stable as $$
+    select t.topic_name, s.subscription_id
+    from nuncius.consumers join nuncius.subscriptions s using (subscription_id)
+    join nuncius.topics t using (topic_id) where consumer_id = p_id
+$$;
+
+-- Where there is something unread for subscriptions: a row for each that exists, with the partitions that have
+-- something (or are in another store, so that only a look there can tell) and the positions in them.
+create or replace function nuncius.unread_many(p_subscriptions integer[])
+returns table (request integer, partitions integer[], partition_ids integer[], positions bigint[])
+language sql stable as $$
+    select r.n::integer, u.partitions, u.partition_ids, u.positions
+    from unnest(p_subscriptions) with ordinality r(id, n)
+    join nuncius.subscriptions s on s.subscription_id = r.id
+    join lateral (
+        select array_agg(p.partition order by p.partition) as partitions,
+            array_agg(p.partition_id order by p.partition) as partition_ids,
+            array_agg(greatest(c.position, p.first_offset) order by p.partition) as positions
+        from nuncius.partitions p
+        left join lateral (
+            select c.position from nuncius.positions c
+            where c.subscription_id = r.id and c.partition_id = p.partition_id
+            order by c.position desc limit 1
+        ) c on true
+        where p.topic_id = s.topic_id and (p.store_id <> 1 or exists (
+            select from nuncius.entries e where e.partition_id = p.partition_id
+                and e.entry_offset >= greatest(c.position, p.first_offset)))
+    ) u on true
+$$;
+
+-- Moves subscriptions on, each item from one position of a partition to another, if that is where it stands: so
+-- that several nodes may read for one consumer, and no entry is handed out twice. No two items are of the same
+-- subscription and partition. p_items, p_keys and p_offsets belong to requests with a key: which item they are
+-- part of, and which entry they get.
+--
+-- Answers per item with -1, if it was moved; else where it stands, or
+--   -2 no such subscription or partition   -3 busy, see take_locks   -5 a key is known, nothing was moved
+create or replace function nuncius.advance_many(
+    p_subscriptions integer[], p_partition_ids integer[], p_from bigint[], p_to bigint[],
+    p_items integer[], p_keys text[], p_offsets bigint[], p_wait boolean default true
+) returns bigint[] language plpgsql as $$
+declare
+    v_busy integer[] := nuncius.take_locks(78021, p_subscriptions, p_subscriptions, p_wait);
+    v_at bigint[];
+begin
+    select array_agg(case
+        when a.subscription = any (v_busy) then -3
+        when s.topic_id = p.topic_id then greatest(q.position, p.first_offset)
+        else -2 end order by a.n)
+    into v_at
+    from unnest(p_subscriptions, p_partition_ids) with ordinality a(subscription, id, n)
+    left join nuncius.subscriptions s on s.subscription_id = a.subscription
+    left join nuncius.partitions p on p.partition_id = a.id
+    left join lateral (
+        select c.position from nuncius.positions c
+        where c.subscription_id = a.subscription and c.partition_id = a.id
+        order by c.position desc limit 1
+    ) q on true;
+
+    if cardinality(p_items) > 0 then
+        select array_agg(case when a.at = a.origin and exists (
+            select from unnest(p_items, p_keys) k(item, key)
+            join nuncius.consumed c on c.subscription_id = a.subscription and c.request_key = k.key
+            where k.item = a.n) then -5 else a.at end order by a.n)
+        into v_at
+        from unnest(v_at, p_from, p_subscriptions) with ordinality a(at, origin, subscription, n);
+        insert into nuncius.consumed (subscription_id, request_key, partition_id, entry_offset)
+        select p_subscriptions[k.item], k.key, p_partition_ids[k.item], k.entry
+        from unnest(p_items, p_keys, p_offsets) k(item, key, entry)
+        where v_at[k.item] = p_from[k.item];
+    end if;
+
+    insert into nuncius.positions (subscription_id, partition_id, position)
+    select a.subscription, a.id, a.target
+    from unnest(p_subscriptions, p_partition_ids, p_from, p_to, v_at) a(subscription, id, origin, target, at)
+    where a.at = a.origin;
+    return array(
+        select case when a.at = a.origin then -1 else a.at end
+        from unnest(v_at, p_from) with ordinality a(at, origin, n) order by a.n);
+end $$;
+
+-- What requests with these keys got.
+create or replace function nuncius.find_consumed(p_subscriptions integer[], p_keys text[])
+returns table (request integer, "partition" integer, entry_offset bigint) language sql stable as $$
+    select r.n::integer, p.partition, c.entry_offset
+    from unnest(p_subscriptions, p_keys) with ordinality r(subscription, key, n)
+    join nuncius.consumed c on c.subscription_id = r.subscription and c.request_key = r.key
+    join nuncius.partitions p using (partition_id)
+$$;
+
+-- The first offset of a partition whose entry arrived at that time or later; the next offset if there is none.
+create or replace function nuncius.offset_at(p_partition_id integer, p_time timestamptz)
+returns bigint language plpgsql stable as $$
+begin
+    return (select nuncius.offset_at(p_partition_id, first_offset, nuncius.next_offset(p_partition_id), p_time)
+        from nuncius.partitions where partition_id = p_partition_id);
+end $$;
+
+-- Moves a subscription to other positions, forward or back, all or none. Partitions and positions go together,
+-- item by item. Answers with null, or with the first partition that does not exist or has no such position yet.
+create or replace function nuncius.seek(p_subscription integer, p_partitions integer[], p_positions bigint[])
+returns integer language plpgsql as $$
+declare
+    v_wrong integer;
+begin
+    perform pg_advisory_xact_lock(78021, p_subscription);
+    select a.partition into v_wrong
+    from unnest(p_partitions, p_positions) with ordinality a(partition, position, n)
+    left join nuncius.subscriptions s on s.subscription_id = p_subscription
+    left join nuncius.partitions p on p.topic_id = s.topic_id and p.partition = a.partition
+    where p.partition_id is null or a.position > nuncius.next_offset(p.partition_id)
+    order by a.n limit 1;
+    if found then
+        return v_wrong;
+    end if;
+    delete from nuncius.positions c
+    using nuncius.subscriptions s, nuncius.partitions p, unnest(p_partitions, p_positions) a(partition, position)
+    where s.subscription_id = p_subscription and p.topic_id = s.topic_id and p.partition = a.partition
+        and c.subscription_id = p_subscription and c.partition_id = p.partition_id;
+    insert into nuncius.positions (subscription_id, partition_id, position)
+    select p_subscription, p.partition_id, max(a.position)
+    from unnest(p_partitions, p_positions) a(partition, position)
+    join nuncius.subscriptions s on s.subscription_id = p_subscription
+    join nuncius.partitions p on p.topic_id = s.topic_id and p.partition = a.partition
+    group by p.partition_id;
+    return null;
+end $$;
+
+-- The next offset of each partition of a topic, and how many messages it holds.
+create or replace function nuncius.fullness(p_topic text)
+returns table ("partition" integer, next bigint, held bigint) language sql stable as $$
+    select p.partition, n.next, n.next - p.first_offset
+    from nuncius.topics t join nuncius.partitions p using (topic_id),
+    lateral nuncius.next_offset(p.partition_id) n(next)
+    where t.topic_name = p_topic order by 1
+$$;
+
+-- Notes when actors were last active.
+create or replace function nuncius.note_activity(p_kinds text[], p_ids integer[], p_times timestamptz[])
+returns void language sql as $$
+    insert into nuncius.activity as a (kind, actor_id, last_active)
+    select kind, id, time from unnest(p_kinds, p_ids, p_times) u(kind, id, time) order by kind, id
+    on conflict (kind, actor_id) do update
+    set last_active = greatest(a.last_active, excluded.last_active),
+        noted = a.noted and a.last_active >= excluded.last_active
+$$;
+
+-- Notes when brokers were last heard; those that were removed are forgotten.
+create or replace function nuncius.note_brokers()
+returns void language sql as $$
+    delete from nuncius.activity where kind = 'broker' and not exists (
+        select from nuncius.nodes where broker_id = actor_id and not removed);
+    select nuncius.note_activity(array_agg('broker'::text), array_agg(broker_id), array_agg(last_heard))
+    from nuncius.nodes where broker_id is not null and last_heard is not null and not removed
+$$;
+
+-- Actors that have been silent for so many seconds and of whom nobody has been told yet; from now on, they have.
+create or replace function nuncius.note_inactive(p_seconds double precision)
+returns table (kind text, actor_id integer, last_active timestamptz) language sql as $$
+    update nuncius.activity set noted = true
+    where not noted and last_active < now() - make_interval(secs => p_seconds)
+    returning kind, actor_id, last_active
+$$;
+
+-- Forgets keys that are a day old, and the activity of producers and consumers that are not there any more.
+create or replace function nuncius.tidy_actors()
+returns bigint language plpgsql as $$
+declare
+    v_removed bigint;
+    v_rows bigint;
+begin
+    delete from nuncius.consumed where consumed_at < now() - interval '1 day';
+    get diagnostics v_removed = row_count;
+    delete from nuncius.activity a where a.last_active < now() - interval '1 hour' and (
+        a.kind = 'producer' and not exists (select from nuncius.producers p where p.producer_id = a.actor_id)
+        or a.kind = 'consumer' and not exists (select from nuncius.consumers c where c.consumer_id = a.actor_id));
+    get diagnostics v_rows = row_count;
+    return v_removed + v_rows;
+end $$;

@@ -1,0 +1,23 @@
+-- Tribbles as the feeds of the ring and the pipeline see them: a topic of each store.
+
+-- A name for this store that no other has, also when both are databases of one server.
+create or replace function nuncius.store_identity() returns text language sql stable as $$
+    select to_hex((select system_identifier from pg_control_system())) || '-' ||
+        (select oid from pg_database where datname = current_database())
+$$;
+
+-- What was published to a topic from these offsets on, one a partition, 0 where there is none given. A row a
+-- partition: where its entries begin, which is later than asked where retention has dropped some, and at most
+-- p_limit of them.
+create or replace function nuncius.bodies_since(p_topic text, p_offsets bigint[], p_limit integer)
+returns table (start bigint, bodies bytea[]) language sql stable as $$
+    select f.first, array(
+        select e.body from nuncius.entries e
+        where e.partition_id = p.partition_id and e.entry_offset >= f.first
+        order by e.entry_offset limit p_limit)
+    from nuncius.topics t
+    join nuncius.partitions p using (topic_id),
+    greatest(coalesce(p_offsets[p.partition], 0), p.first_offset) f(first)
+    where t.topic_name = p_topic
+    order by p.partition
+$$;
