@@ -6,7 +6,7 @@ from typing import Any
 
 from nuncius.store.driver import Connection
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 _GLANCE = 0.005
 
 
@@ -59,9 +59,9 @@ async def backends(observer: Connection, name: str) -> list[int]:
 
 
 async def terminate(observer: Connection, name: str) -> int:
-    """Ends the backends with that application name; answers how many there were."""
+    """Ends the backends with that application name; answers how many there were, and are no more."""
     ended: int = await observer.fetchval(
-        "select count(pg_terminate_backend(pid)) from pg_stat_activity"
+        "select count(*) filter (where pg_terminate_backend(pid, 60000)) from pg_stat_activity"
         " where datname = current_database() and application_name like $1",
         name,
     )

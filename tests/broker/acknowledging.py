@@ -41,7 +41,7 @@ async def lease(
 
 async def lease_one(broker: Broker, queue_id: int) -> Leased:
     """The next message, waited for."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         (one,) = await lease(broker, queue_id, wait=60)
     return one
 
@@ -56,10 +56,16 @@ async def held(connection: Connection) -> list[tuple[int, int]]:
     return [(row["holder"], row["attempts"]) for row in rows]
 
 
+async def off_duty(*brokers: Broker) -> None:
+    """What is due comes back only when a test says so."""
+    for broker in brokers:
+        await broker.duties.close()
+
+
 async def returned(broker: Broker, count: int = 1) -> None:
-    """Returns when so many leases have come back to their queues."""
+    """Returns when so many leases have come back to their queues; all brokers there are must be off duty."""
     moved = 0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while moved < count:
             moved += await broker.leases.return_due()
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from nuncius.broker import Broker
 from nuncius.broker.model import Letter, Message
-from nuncius.broker.topics import Publisher
+from nuncius.broker.topic import Publisher
+from nuncius.store.taking import TakeCall
 from racing import until
 
 
@@ -44,6 +45,26 @@ def gate_takes(broker: Broker) -> asyncio.Event:
 
     combiner._execute = gated  # noqa: SLF001
     return gate
+
+
+def count_looks(broker: Broker) -> Callable[[], int]:
+    """Counts from now on how often somebody looks into a queue on the lane of the puts."""
+    combiner = broker.queues._room._taking  # noqa: SLF001
+    submit = combiner.submit
+    looks = 0
+
+    def counted(call: Any) -> None:
+        nonlocal looks
+        looks += type(call) is TakeCall
+        submit(call)
+
+    combiner.submit = counted  # type: ignore[method-assign]
+    return lambda: looks
+
+
+async def put_beside(broker: Broker, queue_id: int, body: bytes) -> None:
+    """Puts a message by another way than the one on which takes are carried out."""
+    await broker.queues.put_into_all([queue_id], Letter(body))
 
 
 async def queue(broker: Broker, name: str = "jobs") -> int:

@@ -62,5 +62,5 @@ async def test_closing_stops_them(broker: Broker) -> None:
     """Closing ends the duties at once."""
     slow = Duties(broker._store, broker.leases)  # noqa: SLF001
     slow.start()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await slow.close()

@@ -20,8 +20,14 @@ from broker.acknowledging import (
     subscriber,
 )
 from broker.inside import everything, start
-from nuncius.broker import Broker, future, listener
-from nuncius.broker.errors import InvalidInput, NoSuchSubscription, NoSuchTopic, OutcomeUnknown
+from nuncius.broker import Broker, claims, future, listener
+from nuncius.broker.errors import (
+    InvalidInput,
+    NoSuchSubscription,
+    NoSuchTopic,
+    OutcomeUnknown,
+    TakenOver,
+)
 from nuncius.broker.limits import Limits
 from nuncius.broker.model import Batch, Feed, Retention
 from nuncius.store.driver import Connection
@@ -39,7 +45,7 @@ def crash(feed: Feed) -> None:
     """The feed ends without a word, as it does with its node."""
     assert feed._task is not None  # noqa: SLF001
     feed._task.cancel()  # noqa: SLF001
-    feed._is_over = True  # noqa: SLF001  (nobody closes it properly)
+    feed._leaving = asyncio.create_task(asyncio.sleep(0))  # noqa: SLF001  (nobody closes it properly)
 
 
 # Handing over
@@ -168,9 +174,9 @@ async def test_a_topic_that_is_deleted(broker: Broker) -> None:
     two, _ = await subscriber(broker, "other", "tom")
     await broker.subscriptions.unsubscribe("news", "sue")
     await broker.topics.delete("other")
-    for inbox in (one, two):
+    for inbox, reason in (one, NoSuchSubscription), (two, NoSuchTopic):
         await until(lambda inbox=inbox: inbox.broken)  # type: ignore[misc]
-        assert isinstance(inbox.broken[0], NoSuchTopic | NoSuchSubscription)
+        assert isinstance(inbox.broken[0], reason)
 
 
 # Acknowledging
@@ -455,6 +461,70 @@ async def test_durable(dsn: str) -> None:
         ]  # fmt: skip
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("acknowledged", [False, True])
+async def test_a_durable_subscriber_that_comes_twice(dsn: str, elsewhere: bool, acknowledged: bool) -> None:
+    """A durable subscription has one feed at a time. The last one goes on where the one before it was, and
+    that one ends, at whichever node."""
+    async with node(dsn) as broker, node(dsn) as another:
+        brokers = [broker, another if elsewhere else broker]
+        await broker.topics.create("news")
+        given: list[bytes] = []
+        before, feed = await subscriber(broker, durable=True, acknowledged=acknowledged)
+        for n in range(6):
+            await broker.topics.publish("news", [b"%d" % n])
+            await before.until(1)
+            given += before.bodies
+            if acknowledged:
+                await ack(feed, n)
+            after, feed = await subscriber(brokers[(n + 1) % 2], durable=True, acknowledged=acknowledged)
+            assert [type(error) for error in before.broken] == [TakenOver]
+            before = after
+        assert given == [b"%d" % n for n in range(6)]
+        assert await broker.failures() == []
+
+
+async def test_many_that_come_at_once(dsn: str) -> None:
+    """However many want a durable subscription at the same time, at several nodes, one has it in the end."""
+    async with node(dsn) as broker, node(dsn) as another:
+        await broker.topics.create("news")
+        opening = [subscriber((broker, another)[n % 2], durable=True, acknowledged=True) for n in range(20)]
+        inboxes = [inbox for inbox, _ in await asyncio.gather(*opening)]
+        await until(lambda: sum(not inbox.broken for inbox in inboxes) == 1)
+        (last,) = (inbox for inbox in inboxes if not inbox.broken)
+        await broker.topics.publish("news", [b"x"])
+        await last.until(1)
+        assert sum(len(inbox.got) for inbox in inboxes) == 1
+
+
+async def test_a_node_that_does_not_make_way(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subscription is taken from a node that lives and does not answer; when that one hears again what goes
+    on, its feed ends."""
+    monkeypatch.setattr(claims, "PATIENCE", 0.0)
+    async with node(dsn) as broker, node(dsn) as another:
+        listening = broker._listener  # noqa: SLF001
+        wanted = listening.on_wanted
+        listening.on_wanted = lambda _: None
+        deaf, _ = await subscriber(broker, durable=True)
+        inbox, _ = await subscriber(another, durable=True)
+        assert not deaf.broken
+        wanted(None)
+        await until(lambda: deaf.broken)
+        await broker.topics.publish("news", [b"x"])
+        await inbox.until(1)
+        assert deaf.got == []
+
+
+async def test_what_a_node_had_that_is_gone(dsn: str, connection: Connection) -> None:
+    """A subscription that was fed at a node that has died is free at once."""
+    await connection.execute("select nuncius.subscribe('news', 'sue')")
+    await connection.execute("update nuncius.subscriptions set feeder = 12345")
+    async with node(dsn) as broker:
+        inbox, _ = await subscriber(broker, durable=True)
+        await broker.topics.publish("news", [b"x"])
+        await inbox.until(1)
+
+
 async def test_what_is_acknowledged_does_not_come_again(dsn: str) -> None:
     """A durable subscriber that leaves gets again what it has not acknowledged, and nothing that it has,
     in whatever order it did so."""
@@ -469,6 +539,25 @@ async def test_what_is_acknowledged_does_not_come_again(dsn: str) -> None:
         await again.until(4)
         assert sorted(again.bodies) == [b"0", b"2", b"4", b"5"]
         assert all(redelivered for _, _, _, _, redelivered in again.got)
+
+
+async def test_an_entry_that_nobody_survives(dsn: str) -> None:
+    """A subscriber that is lost again and again at the same entry gets on: after the first time that entry
+    counts as failed, does not hold up the others, and is a dead letter in the end."""
+    met = []
+    async with node(dsn) as broker:
+        await broker.subscriptions.subscribe("news", "sue")
+        await broker.topics.publish("news", [b"poison", b"good"])
+        for _ in range(4):
+            inbox, feed = await subscriber(broker, durable=True, acknowledged=True, prefetch=1)
+            await inbox.until(1)
+            if inbox.bodies == [b"good"]:
+                await ack(feed, 1)
+                await inbox.until(2)
+            await feed.close("the connection was lost")
+            met.append((inbox.bodies[-1], [failure.attempts for failure in await broker.failures()]))
+        assert met == [(b"poison", []), (b"poison", [1]), (b"poison", [2]), (b"poison", [])]
+        assert await everything(broker, "dead/news") == [b"poison"]
 
 
 async def test_what_was_said_last(broker: Broker, connection: Connection) -> None:

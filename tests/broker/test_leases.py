@@ -17,6 +17,7 @@ from broker.acknowledging import (
     lease_one,
     lose_next_lease,
     node,
+    off_duty,
     returned,
 )
 from broker.inside import put, queue, start, until_nodes, until_waiting_for
@@ -123,7 +124,7 @@ async def test_dead_letters(dsn: str) -> None:
                 (failure,) = await broker.failures()
                 assert (failure.destination, failure.id) == ("/queue/jobs", one.origin)
                 assert (failure.attempts, failure.reason) == (n + 1, f"reason {n}")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             (letter,) = await waiting
         headers = json.loads(letter.headers or "")
         assert (headers["a"], headers["dead-attempts"], headers["dead-reason"]) == ("b", "3", "reason 2")
@@ -208,7 +209,7 @@ async def test_a_consumer_that_leaves(broker: Broker, connection: Connection) ->
     leaving.cancel()
     await asyncio.wait([leaving])
     gate.set()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         (one,) = await staying
     assert (one.message.body, one.attempts) == (b"x", 0)
 
@@ -216,23 +217,32 @@ async def test_a_consumer_that_leaves(broker: Broker, connection: Connection) ->
 async def test_a_consumer_that_leaves_while_the_store_is_away(
     dsn: str, server: EmbeddedServer, connection: Connection, observer: Connection
 ) -> None:
-    """If the store cannot be told that nobody wants a message any more, it is told when it is back."""
+    """If the store cannot be told that nobody wants a message any more, or that its consumer is done with it,
+    it is told when it is back."""
     name = await connection.fetchval("select current_database()")
     database = other_database(server.dsn, "postgres")
     async with node(dsn) as broker:
         jobs = await queue(broker)
-        await put(broker, jobs, b"x")
-        one = await lease_one(broker, jobs)
-        broker.leases._releasing._lane._patience = 0.1  # noqa: SLF001
+        await put(broker, jobs, b"x", b"y")
+        one, other = [await lease_one(broker, jobs) for _ in range(2)]
+        for combiner in (broker.leases._releasing, broker.leases._settling):  # noqa: SLF001
+            combiner._lane._patience = 0.1  # noqa: SLF001
         await asyncio.to_thread(execute, database, f"alter database {name} allow_connections false")
         try:
             await terminate(observer, "nuncius release")
+            await terminate(observer, "nuncius settle")
             broker.leases.give_up([one.lease_id])
-            await until(lambda: broker.leases._given_up)  # noqa: SLF001
+            broker.leases.finish([other.lease_id])
+            await until(lambda: len(broker.leases._untold) == 2)  # noqa: SLF001
         finally:
             await asyncio.to_thread(execute, database, f"alter database {name} allow_connections true")
         again = await lease_one(broker, jobs)
         assert (again.message.body, again.attempts) == (b"x", 0)
+
+        async def only_that_one() -> bool:
+            return len(await held(connection)) == 1
+
+        await until(only_that_one)
 
 
 async def test_a_callback_that_fails(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
@@ -279,7 +289,7 @@ async def test_a_locked_queue(broker: Broker, other: Connection) -> None:
     ids = [(await lease_one(broker, each)).lease_id for each in (jobs, more)]
     await other.execute("begin")
     await other.execute("select nuncius.put_message($1, 0, 0, 0, 5, 'late')", jobs)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await broker.leases.release(ids, reason=None)
         assert (await lease_one(broker, more)).message.body == b"b"
         assert await lease(broker, jobs) == []
@@ -412,6 +422,7 @@ async def test_a_number_that_is_taken(dsn: str, connection: Connection) -> None:
 async def test_many_that_failed_at_once(dsn: str, connection: Connection) -> None:
     """However much is due at a time, all of it comes back, step by step."""
     async with node(dsn) as broker:
+        await off_duty(broker)
         jobs = await queue(broker)
         await connection.execute(
             "insert into nuncius.leases"

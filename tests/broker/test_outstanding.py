@@ -103,7 +103,7 @@ class OutstandingMachine(RuleBasedStateMachine):
 
 
 TestOutstanding = OutstandingMachine.TestCase
-TestOutstanding.settings = settings(max_examples=200, stateful_step_count=40, derandomize=True, deadline=None)
+TestOutstanding.settings = settings(max_examples=100, stateful_step_count=40, derandomize=True, deadline=None)
 
 
 def test_what_is_not_open() -> None:

@@ -9,6 +9,7 @@ from broker.inside import bodies, put, queue, start, until_waiting_for
 from nuncius.broker import Broker
 from nuncius.broker.errors import AlreadyExists, InvalidInput, NoSuchQueue
 from nuncius.broker.model import BY_TIME, Letter
+from nuncius.broker.queue import Queue
 from nuncius.store.driver import Connection
 from racing import until, until_somebody_waits
 
@@ -56,7 +57,7 @@ async def test_others_put_back_what_they_took(
     await other.execute("begin")
     await other.execute("select * from nuncius.read_message_by_priority($1, 0, 0)", jobs)
     taking = start(broker.queues.take(jobs, limit=2))
-    await until_somebody_waits(observer, "nuncius take")
+    await until_somebody_waits(observer, "nuncius put and take")
     await other.execute("rollback")
     assert bodies(await taking) == [b"a", b"b"]
 
@@ -104,7 +105,7 @@ async def test_counts_in_one_batch(broker: Broker, other: Connection, observer: 
         start(put(broker, jobs, b"a1", b"a2", b"a3", publisher=alice, count=1)),
         start(put(broker, jobs, b"b2", publisher=bob, count=2)),
     ]
-    await until_somebody_waits(observer, "nuncius put")
+    await until_somebody_waits(observer, "nuncius put and take")
     await other.execute("commit")
     answers = await asyncio.gather(*calls)
     assert [(len(a.ids), a.skipped) for a in answers] == [
@@ -130,7 +131,7 @@ async def test_busy_queue_keeps_a_publishers_order(
     for n in range(1, 6):
         held.append(start(put(broker, jobs, b"%d" % n, publisher=alice, count=n)))
         await put(broker, more, b"x", publisher=alice, count=n)
-    await until_somebody_waits(observer, "nuncius put")
+    await until_somebody_waits(observer, "nuncius put and take")
     assert not any(call.done() for call in held)
     await other.execute("commit")
     assert [answer.skipped for answer in await asyncio.gather(*held)] == [0] * 5
@@ -216,13 +217,43 @@ async def test_killed_while_putting(broker: Broker, other: Connection, observer:
     await other.execute("begin")
     await other.execute("select nuncius.put_message($1, 0, 0, 0, 5, 'held')", jobs)
     counted = start(put(broker, jobs, b"x", publisher=alice, count=1))
-    await until_somebody_waits(observer, "nuncius put")
+    await until_somebody_waits(observer, "nuncius put and take")
     await observer.fetch(
         "select pg_terminate_backend(pid) from pg_stat_activity"
-        " where application_name = 'nuncius put' and wait_event_type = 'Lock'"
+        " where application_name = 'nuncius put and take' and wait_event_type = 'Lock'"
     )
-    await until_somebody_waits(observer, "nuncius put")
+    await until_somebody_waits(observer, "nuncius put and take")
     await other.execute("commit")
     stored = await counted
     assert (len(stored.ids), stored.skipped) == (1, 0)
     assert bodies(await broker.queues.take(jobs, limit=9)) == [b"held", b"x"]
+
+
+async def test_several_make_sure_of_a_queue_at_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has made the queue has it, whatever somebody found out who looked before."""
+    queues, names = broker.queues, broker.queues.names
+    create, find = queues.create, queues.find
+    nothing, made = asyncio.Event(), asyncio.Event()
+    early: list[asyncio.Future[Any]] = []
+
+    async def slow(name: str) -> Queue:
+        try:
+            return await find(name)
+        except NoSuchQueue:
+            if early:
+                nothing.set()
+                await made.wait()
+            raise
+
+    async def beside(name: str) -> Queue:
+        early.append(start(names.find(name)))
+        await nothing.wait()
+        queue = await create(name)
+        made.set()
+        return queue
+
+    monkeypatch.setattr(names, "_look_up", slow)
+    monkeypatch.setattr(queues, "create", beside)
+    assert (await queues.ensure("new")).name == "new"
+    with pytest.raises(NoSuchQueue):
+        await early[0]

@@ -216,18 +216,13 @@ class QueueMachine(RuleBasedStateMachine):
         self.come_back(some, counted=True)
 
     def come_back(self, some: list[InHand], *, counted: bool) -> None:
-        """They have new ids, behind everything, in the order of the old ones."""
+        """They have new ids, behind everything, in the order of the old ones, and know their first."""
         for q in (0, 1):
             mine = sorted((one.stored for one in some if one.q == q), key=lambda m: m.number)
             before = len(self.model[q].messages)
             seen = self.world.run(self.node(q).queues.browse(self.ids[q], limit=1000))[before:]
             back = [
-                Stored(
-                    new.message_id,
-                    old.letter,
-                    old.attempts + counted,
-                    (old.origin or old.number) if old.attempts + counted else None,
-                )
+                Stored(new.message_id, old.letter, old.attempts + counted, old.origin or old.number)
                 for new, old in zip(seen, mine, strict=True)
             ]
             self.compare(seen, back)

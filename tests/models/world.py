@@ -36,7 +36,7 @@ class World:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         async def bounded() -> T:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 return await work
 
         return self._loop.run_until_complete(bounded())

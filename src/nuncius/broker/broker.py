@@ -1,20 +1,30 @@
 """The facade that doors call."""
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 
+from nuncius import __version__
+from nuncius.broker.actors import Actors
 from nuncius.broker.clients import Clients
+from nuncius.broker.consuming import Consuming
+from nuncius.broker.counters import Counters
+from nuncius.broker.counters_model import Counts
 from nuncius.broker.duties import Duties
 from nuncius.broker.feeds import Feeds
+from nuncius.broker.groups import Groups
 from nuncius.broker.leases import Leases
 from nuncius.broker.limits import Limits
 from nuncius.broker.listener import Listener
+from nuncius.broker.places import Places
 from nuncius.broker.publishers import Publishers
 from nuncius.broker.pubsub import PubSub
 from nuncius.broker.queues import Queues
+from nuncius.broker.siblings import Siblings
 from nuncius.broker.signals import Signals
 from nuncius.broker.subscriptions import Subscriptions
 from nuncius.broker.tails import Tails
+from nuncius.broker.timed_leases import TimedLeases
 from nuncius.broker.topics import Topics
 from nuncius.broker.transactions import Transaction, Transactions
 from nuncius.store.pressure import Pressure
@@ -41,47 +51,81 @@ class Broker:
     What carries messages takes a callback (`..._soon`) so that it costs no task; everything else is awaited.
     """
 
+    actors: Actors
+    consuming: Consuming
+    groups: Groups
     clients: Clients
     queues: Queues
     topics: Topics
     leases: Leases
+    timed_leases: TimedLeases
     feeds: Feeds
+    places: Places
     publishers: Publishers
     pubsub: PubSub
     subscriptions: Subscriptions
 
-    def __init__(self, dsn: str, *, limits: Limits | None = None, patience: float = 30.0) -> None:
+    def __init__(
+        self, dsn: str, *, limits: Limits | None = None, patience: float = 30.0, onlooker: bool = False
+    ) -> None:
+        """An onlooker is not one of the nodes: it has no duties, and nobody has to tell it what is new."""
         self.limits = limits or Limits()
+        self._onlooker = onlooker
         self._store = Store(dsn, patience=patience)
         self._signals = Signals()
+        self.counters = Counters()
+        self.counters.attach(self._store)
+        self.siblings = Siblings()
+        self.siblings.answer("counts", self._count)
 
     @property
     def pressure(self) -> Pressure:
         """How much is accepted and not answered yet; doors stop reading when it is high."""
         return self._store.pressure
 
+    @property
+    def store(self) -> Store:
+        return self._store
+
+    @property
+    def catalogue(self) -> int:
+        """Goes up when topics, partitions or subscriptions come, go or change hands."""
+        return self._signals.catalogue
+
     async def start(self) -> None:
         store, signals = self._store, self._signals
         await store.open()
-        self._listener = Listener(store, signals)
+        self._listener = Listener(store, signals, deaf=self._onlooker)
         self._listener.on_catalogue = self._catalogue_changed
         self.clients = Clients(store)
         self.publishers = Publishers(store)
         self.topics = Topics(store, signals, self._listener, self.limits)
         self._tails = Tails(self.topics)
         self.subscriptions = Subscriptions(store, self.topics, self._tails, signals)
+        self.subscriptions.on_delivery = self.counters.delivered
         self.queues = Queues(store, self._listener, self.limits)
         self.leases = self.queues.leases
+        self.timed_leases = TimedLeases(store, self.queues, self._listener, self.limits)
+        self.timed_leases.on_settled = self.counters.settled
         self.feeds = Feeds(store, self.subscriptions, self._tails, signals, self._listener, self.limits)
         self._transactions = Transactions(store, self.topics, self.queues, self.feeds)
         self.pubsub = PubSub(store, self.subscriptions, signals, self._listener, self.limits)
+        self.places = Places(store)
+        self.actors = Actors(store)
+        self.consuming = Consuming(store, self.topics, self.actors, signals)
+        self.groups = Groups(store, self.topics, signals, self._listener, self.limits)
         self.duties = Duties(store, self.leases)
+        self.actors.take_on(self.duties)
+        self.groups.take_on(self.duties)
+        self.counters.take_on(self.duties)
         await self._listener.start()
-        self.duties.start()
+        if not self._onlooker:
+            self.duties.start()
 
     async def close(self) -> None:
         """Answers what was accepted, then lets go of the store."""
         await self.feeds.close()
+        await self.consuming.drain()
         await self._transactions.drain()
         await self._store.drain()
         await self.duties.close()
@@ -120,13 +164,39 @@ class Broker:
         )[0]
         return {
             "nodes": self._listener.nodes,
-            "accepted_bytes": self.pressure.level,
+            "version": __version__,
+            **await self._counts(),
             **row,
             "failures": [dict(each) for each in failures],
+            "inactive": [
+                {"kind": each.kind, "id": each.actor_id, "last_active": each.last_active}
+                for each in await self.actors.health(only_inactive=True, limit=100)
+            ],
+        }
+
+    def _count(self) -> Counts:
+        return Counts(self.pressure.level, self.counters.connections, self.counters.by_kind())
+
+    async def _counts(self) -> dict[str, object]:
+        """Of all workers together, and how many of them that is where there are several."""
+        heard = await self.siblings.ask("counts", kind=Counts)
+        connections: Counter[str] = Counter()
+        messages: Counter[str] = Counter()
+        for each in heard.said.values():
+            connections.update(each.connections)
+            messages.update(each.messages)
+        workers = {"workers": {"answering": len(heard.said), "silent": len(heard.missing)}}
+        return {
+            **(workers if self.siblings.are_several else {}),
+            "accepted_bytes": sum(each.accepted_bytes for each in heard.said.values()),
+            "connections": connections,
+            "messages": messages,
         }
 
     def _catalogue_changed(self) -> None:
         self.topics.names.forget_all()
         self.queues.names.forget_all()
         self._tails.forget()
+        self.actors.forget()
+        self.consuming.look_again()
         self._signals.raise_for_catalogue()

@@ -30,11 +30,15 @@ class Duties:
     ) -> None:
         self._store = store
         self._tasks: list[asyncio.Task[None]] = []
-        self._work = {
+        self._work: dict[str, tuple[float, Callable[[], Awaitable[int]]]] = {
             "collect": (collect_every, self.collect),
             "tidy": (tidy_every, self.tidy),
             "return": (return_every, leases.return_due),
         }
+
+    def add(self, duty: str, seconds: float, work: Callable[[], Awaitable[int]]) -> None:
+        """One more, before the start; it answers how much it has done."""
+        self._work[duty] = (seconds, work)
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()

@@ -34,12 +34,20 @@ class NoSuchSubscription(NotFound):
     pass
 
 
+class TakenOver(BrokerError):
+    """A durable subscription goes on elsewhere, because its subscriber has come there."""
+
+
 class AlreadyExists(BrokerError):
     """The name is taken."""
 
 
 class NotAllowed(BrokerError):
     """The client's mode does not permit this."""
+
+
+class NotHeld(BrokerError):
+    """A lease is not the caller's, or not any more. Unless it was settled, its message comes again."""
 
 
 __all__ = [
@@ -53,7 +61,9 @@ __all__ = [
     "NoSuchTopic",
     "NotAllowed",
     "NotFound",
+    "NotHeld",
     "OutcomeUnknown",
     "StoreError",
     "StoreUnavailable",
+    "TakenOver",
 ]

@@ -15,6 +15,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from nuncius.broker import future
+from nuncius.broker.errors import TakenOver
 from nuncius.broker.leases import clean
 from nuncius.broker.outstanding import Given, Outstanding, Place
 from nuncius.broker.signals import Signals
@@ -97,7 +98,7 @@ class Feed:
         self._settings = settings
         self._ended = ended
         self._closed = closed
-        self._is_over = False
+        self._leaving: asyncio.Task[None] | None = None
         self._outstanding = Outstanding()
         self._retries: list[tuple[float, int, int, int]] = []  # when, partition, offset, attempts: a heap
         self._failed_before: set[Place] = set()  # and the place has not passed them yet
@@ -128,22 +129,34 @@ class Feed:
         if self._failed_before and not self._settings.acknowledged:
             self._tell(Acknowledgement(taken=[self._spot(*place) for place in self._failed_before]))
 
-    async def close(self) -> None:
+    async def close(self, lost: str | None = None) -> None:
         """No more entries. A subscription that is not durable ends; to one that is, what was not acknowledged
-        comes again."""
-        if self._is_over:
+        comes again. `lost` is why the subscriber went, if it did not say goodbye."""
+        if self._leaving is not None:
+            await asyncio.shield(self._leaving)
             return
-        self._is_over = True
+        self._leaving = self._loop.create_task(self._leave(lost))
+        await asyncio.shield(self._leaving)
+        await self._closed(self)
+
+    async def make_way(self) -> None:
+        """The subscriber has come elsewhere. What it was given here and has not acknowledged comes again
+        there; that is not an attempt that failed."""
+        await self.close()
+        if self._ended is not None:
+            name, topic = self.subscription.subscriber, self.subscription.topic.name
+            self._ended(TakenOver(f"the subscription {name!r} of the topic {topic!r} goes on elsewhere"))
+
+    async def _leave(self, lost: str | None) -> None:
         self._means.signals.unwatch(self.subscription.topic.topic_id, self._wake.set)
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
         with contextlib.suppress(StoreError):  # what was not stored comes again
             if self._settings.durable and self._settings.acknowledged:
-                await self._leave_behind()
+                await self._leave_behind(lost)
             elif self._settings.durable:
                 await self._confirm_pushed()
-        await self._closed(self)
 
     @property
     def is_durable(self) -> bool:
@@ -236,12 +249,17 @@ class Feed:
         if ahead:
             self._tell(Acknowledgement(confirmed=ahead))
 
-    async def _leave_behind(self) -> None:
+    async def _leave_behind(self, lost: str | None) -> None:
         """The subscriber leaves. What it has acknowledged must not come again because of something before
-        that it has not: that is noted as a failure, and the place moves on. Said last, so all is stored."""
+        that it has not: that is noted as a failure, and the place moves on. Said last, so all is stored.
+
+        An entry at which the subscriber is lost for the second time may be the reason. It counts as failed,
+        too, so that it does not come first for ever."""
         left = self._outstanding.left_behind()
+        if lost is not None:
+            left |= self._outstanding.first_below(self._redelivered)
         noted, done = future.new()
-        self._say(left, self._words(left, LEFT), done)
+        self._say(left, self._words(left, lost or LEFT), done)
         await noted
 
     # Handing over

@@ -4,13 +4,15 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
 from weakref import WeakValueDictionary
 
+from nuncius.broker.claims import Claims
 from nuncius.broker.feed import Batch, Feed, Means, Settings
 from nuncius.broker.limits import Limits
 from nuncius.broker.listener import Listener
 from nuncius.broker.signals import Signals
-from nuncius.broker.subscriptions import Subscriptions
+from nuncius.broker.subscriptions import Subscription, Subscriptions
 from nuncius.broker.tails import Tails
 from nuncius.store.acknowledging import Acknowledgement, Acknowledging, Noted, deliver
 from nuncius.store.driver import Connection
@@ -48,7 +50,8 @@ class Feeds:
             limits.retry_delay,
         )
         self._feeds: set[Feed] = set()
-        self._users: Counter[_Names] = Counter()  # feeds, open or opening
+        self._claims = Claims(store, listener)
+        self._users: Counter[_Names] = Counter()  # feeds that are not durable, open or opening
         self._turns: WeakValueDictionary[_Names, asyncio.Lock] = WeakValueDictionary()
 
     async def open(
@@ -65,24 +68,52 @@ class Feeds:
         caller: Hashable = None,
         ended: Callable[[Exception], None] | None = None,
     ) -> Feed:
-        """Begins to push what comes for this subscriber. One that is not durable lives as long as the feed.
+        """Begins to push what comes for this subscriber. One that is not durable lives as long as the feed;
+        one that is has one feed at a time, and an older one ends with TakenOver, at whichever node it is.
         Without acknowledgement what was pushed counts as received; with it, at most `prefetch` entries are
         outstanding. `writable` is awaited before each push. `ended` learns why a feed broke off."""
         settings = Settings(durable, acknowledged, max(1, prefetch), writable, caller)
-        holder = None if durable else self._listener.holder
+        begin = partial(self._begin, push, settings, ended)
+        if durable:
+            return await self._begin_alone(
+                await self._subscriptions.subscribe(topic, subscriber, start=start), begin
+            )
         async with self._turn(topic, subscriber):
             self._users[topic, subscriber] += 1
             try:
                 subscription = await self._subscriptions.subscribe(
-                    topic, subscriber, start=start, holder=holder
+                    topic, subscriber, start=start, holder=self._listener.holder
                 )
-                reader = await self._subscriptions.reader(subscription)
-                feed = Feed(self._means, subscription, reader, push, settings, ended, self._closed)
-                await feed.start()
+                return await begin(subscription)
             except BaseException:  # also when nobody waits for the feed any more
-                await self._leave(topic, subscriber, durable=durable)
+                await self._leave(topic, subscriber)
                 raise
-            self._feeds.add(feed)
+
+    async def _begin_alone(
+        self, subscription: Subscription, begin: Callable[[Subscription], Awaitable[Feed]]
+    ) -> Feed:
+        claimed = subscription.subscription_id
+        async with self._claims.turn(claimed):
+            try:
+                await self._claims.take(claimed)
+                feed = await begin(subscription)
+            except BaseException:
+                await self._claims.release(claimed)
+                raise
+            self._claims.keep(feed)
+        return feed
+
+    async def _begin(
+        self,
+        push: Callable[[Batch], None],
+        settings: Settings,
+        ended: Callable[[Exception], None] | None,
+        subscription: Subscription,
+    ) -> Feed:
+        reader = await self._subscriptions.reader(subscription)
+        feed = Feed(self._means, subscription, reader, push, settings, ended, self._closed)
+        await feed.start()
+        self._feeds.add(feed)
         return feed
 
     async def note_in(self, connection: Connection, said: list[Acknowledgement]) -> Noted:
@@ -91,22 +122,25 @@ class Feeds:
 
     async def close(self) -> None:
         """The node ends."""
+        await self._claims.close()
         await asyncio.gather(*(feed.close() for feed in self._feeds))
 
     async def _closed(self, feed: Feed) -> None:
         self._feeds.discard(feed)
+        if feed.is_durable:
+            await self._claims.leave(feed)
+            return
         topic, subscriber = feed.subscription.topic.name, feed.subscription.subscriber
         async with self._turn(topic, subscriber):
-            await self._leave(topic, subscriber, durable=feed.is_durable)
+            await self._leave(topic, subscriber)
 
-    async def _leave(self, topic: str, subscriber: str, *, durable: bool) -> None:
+    async def _leave(self, topic: str, subscriber: str) -> None:
         self._users[topic, subscriber] -= 1
         if self._users[topic, subscriber]:
             return
         del self._users[topic, subscriber]
-        if not durable:
-            with contextlib.suppress(StoreError):  # else it ends with the node
-                await self._store.query(END, topic, subscriber, self._listener.holder)
+        with contextlib.suppress(StoreError):  # else it ends with the node
+            await self._store.query(END, topic, subscriber, self._listener.holder)
 
     def _turn(self, topic: str, subscriber: str) -> asyncio.Lock:
         """Who opens a feed does not find a subscription that is just being ended."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any
 
 from nuncius.broker import future
@@ -33,7 +34,7 @@ class Leases:
         self._look_again = look_again
         self._settling = store.combiner("settle", settle)
         self._releasing = store.combiner("release", Releasing(*self._retry).release)
-        self._given_up: list[Sequence[int]] = []  # the store could not be told so far
+        self._untold: list[Callable[[], None]] = []  # what the store could not be told so far
         self._lost: dict[int, float] = {}  # batch: until when to look for it
 
     def settle_soon(
@@ -63,15 +64,24 @@ class Leases:
 
         self._releasing.submit(LeaseCall(released, caller, lease_ids, clean(reason)))
 
-    def give_up(self, lease_ids: Sequence[int]) -> None:
-        """The consumer has gone before it got these. The store is told until it has heard it: they are held
-        as long as this node lives."""
+    def give_up(self, lease_ids: Sequence[int], *, reason: str | None = None) -> None:
+        """The consumer has gone, without a reason before it got these. The store is told until it has heard
+        it: they are held as long as this node lives."""
 
         def given_up(result: Any) -> None:
             if isinstance(result, Exception):
-                self._given_up.append(lease_ids)
+                self._untold.append(partial(self.give_up, lease_ids, reason=reason))
 
-        self.release_soon(lease_ids, given_up, reason=None)
+        self.release_soon(lease_ids, given_up, reason=reason)
+
+    def finish(self, lease_ids: Sequence[int]) -> None:
+        """The consumer is done with these. The store is told until it has heard it, too."""
+
+        def finished(result: Any) -> None:
+            if isinstance(result, Exception):
+                self._untold.append(partial(self.finish, lease_ids))
+
+        self.settle_soon(lease_ids, finished)
 
     async def settle(self, lease_ids: Sequence[int]) -> None:
         settled, done = future.new()
@@ -101,10 +111,11 @@ class Leases:
         return queues
 
     async def return_due(self) -> int:
-        """What waited long enough goes back into its queue, and what dead nodes held, too. Answers how much
-        that was."""
-        for lease_ids in self._take_given_up():
-            self.give_up(lease_ids)
+        """What waited long enough goes back into its queue, and so does what dead nodes held, or a client for
+        longer than its time. Answers how much that was."""
+        untold, self._untold = self._untold, []
+        for tell in untold:
+            tell()
         await self._reclaim()
         total = 0
         while True:
@@ -114,10 +125,6 @@ class Leases:
             total += row["moved"]
             for queue_id in set(row["queues"]):  # other nodes are told by the store
                 self._look_again(queue_id)
-
-    def _take_given_up(self) -> list[Sequence[int]]:
-        given_up, self._given_up = self._given_up, []
-        return given_up
 
     async def _reclaim(self) -> None:
         """What was leased by calls whose answer was lost goes back."""

@@ -12,6 +12,8 @@ from nuncius.broker.errors import InvalidInput
 
 NAME_LENGTH = 255
 INT32 = 2**31 - 1
+INT64 = 2**63 - 1
+MAX_COUNT = 2**62  # with room for a batch, and for the difference of two
 _headers_decoder = msgspec.json.Decoder(dict[str, str])
 
 
@@ -96,6 +98,16 @@ def check_priority(priority: int) -> None:
 def check_int32(what: str, value: int) -> None:
     if not 0 <= value <= INT32:
         raise InvalidInput(f"{what} is between 0 and {INT32}, not {value}")
+
+
+def check_int64(what: str, value: int) -> None:
+    if not -INT64 <= value <= INT64:
+        raise InvalidInput(f"{what} is at most {INT64}, not {value}")
+
+
+def check_count(count: int) -> None:
+    if not 1 <= count <= MAX_COUNT:
+        raise InvalidInput(f"a publisher counts from 1 to {MAX_COUNT}, not {count}")
 
 
 def _check_text(what: str, text: str) -> None:

@@ -3,7 +3,7 @@
 A node wakes its own waiters by itself. Other nodes, and what applications publish by SQL, are heard through
 PostgreSQL's NOTIFY; a slow look at everything besides makes up for what may be missed. NOTIFY takes a lock
 that all commits share, so a node that is alone does not send any, and one that is not alone sends the next
-only when the last has gone.
+only when the last has gone. Who only looks on is deaf: it speaks, but nobody has to speak for it.
 """
 
 import asyncio
@@ -39,8 +39,9 @@ ANNOUNCE = "select nuncius.announce($1, $2)"
 
 
 class Listener:
-    def __init__(self, store: Store, signals: Signals) -> None:
+    def __init__(self, store: Store, signals: Signals, *, deaf: bool = False) -> None:
         self._store = store
+        self._deaf = deaf
         self._signals = signals
         self._ears = store.lane("listen")
         self._mouth = store.lane("announce")
@@ -50,12 +51,14 @@ class Listener:
         self._announcing = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._count_again = asyncio.Event()
-        self.nodes = 1
+        self.nodes = 2 if deaf else 1  # and not known better yet
         self.holder = 0
         self._held_on: Connection | None = None  # the connection that has the holder's lock
         self._held_since = 0.0
         self.on_queue: Callable[[int | None], None] = lambda queue_id: None
         self.on_catalogue: Callable[[], None] = lambda: None
+        self.on_wanted: Callable[[int | None], None] = lambda subscription_id: None
+        self.on_free: Callable[[int], None] = lambda subscription_id: None
 
     @property
     def may_judge(self) -> bool:
@@ -65,6 +68,9 @@ class Listener:
         return asyncio.get_running_loop().time() - self._held_since >= GRACE_SECONDS
 
     async def start(self) -> None:
+        if self._deaf:
+            self._start(self._keep_looking())
+            return
         await self._listen()
         self._start(self._keep_listening())
 
@@ -133,6 +139,12 @@ class Listener:
         self._held_on = connection
         self._held_since = asyncio.get_running_loop().time()
 
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self.on_catalogue()
+            self._look()
+
     async def _keep_listening(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
@@ -149,14 +161,18 @@ class Listener:
                 continue
             if self._connection is not before:
                 self.on_catalogue()  # whatever happened while we could not hear
-            self._signals.raise_for_all()
-            self.on_queue(None)
+                self.on_wanted(None)
+            self._look()
+
+    def _look(self) -> None:
+        """All who wait look for themselves."""
+        self._signals.raise_for_all()
+        self.on_queue(None)
 
     def _heard(self, connection: object, pid: int, channel: str, payload: object) -> None:
         for word in str(payload).split():
             if word == "*":
-                self._signals.raise_for_all()
-                self.on_queue(None)
+                self._look()
             elif word == "c":
                 self.on_catalogue()
             elif word == "n":
@@ -165,6 +181,10 @@ class Listener:
                 self._signals.raise_for(int(word[1:]))
             elif word[1:].isdecimal() and word[0] == "q":
                 self.on_queue(int(word[1:]))
+            elif word[1:].isdecimal() and word[0] == "w":
+                self.on_wanted(int(word[1:]))
+            elif word[1:].isdecimal() and word[0] == "f":
+                self.on_free(int(word[1:]))
             else:
                 log.warning("a notification that is not ours", extra={"payload": str(payload)[:100]})
 

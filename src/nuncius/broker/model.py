@@ -3,10 +3,10 @@
 from nuncius.broker.clients import FULL, READ_ONLY, Client
 from nuncius.broker.feed import Batch, Feed
 from nuncius.broker.pubsub import Get
-from nuncius.broker.queues import Queue, QueueInfo
+from nuncius.broker.queue import Queue, QueueInfo
 from nuncius.broker.subscriptions import Reader, Subscription, SubscriptionInfo
 from nuncius.broker.tails import Chunk, Slice
-from nuncius.broker.topics import PartitionInfo, Publisher, Retention, Topic, TopicInfo
+from nuncius.broker.topic import PartitionInfo, Publisher, Retention, Topic, TopicInfo
 from nuncius.broker.transactions import Transaction
 from nuncius.broker.waiting import Waiter
 from nuncius.store.fetching import Entries

@@ -24,6 +24,7 @@ class Names(Generic[V]):
         self._known: dict[str, V] = {}
         self._in_line: dict[str, list[Callable[[V | Exception], None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._forgotten = 0  # how often something was
 
     def known(self, name: str) -> V | None:
         """What the name stands for, unless it has to be looked up. While somebody stands in line for it, it
@@ -60,15 +61,19 @@ class Names(Generic[V]):
 
     def forget(self, name: str) -> None:
         self._known.pop(name, None)
+        self._forgotten += 1
 
     def forget_all(self) -> None:
         self._known.clear()
+        self._forgotten += 1
 
     async def _resolve(self, name: str) -> None:
         value: V | Exception
+        forgotten = self._forgotten
         try:
             value = await self._look_up(name)
-            self.learn(name, value)
+            if forgotten == self._forgotten:  # else it may be outdated already
+                self.learn(name, value)
         except Exception as error:
             value = error
         for then in self._in_line.pop(name):

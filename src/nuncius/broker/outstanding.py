@@ -101,12 +101,19 @@ class Outstanding:
     def left_behind(self) -> dict[Place, Given]:
         """What is open although something after it is acknowledged, and what failed before. Takes it."""
         last = {partition: max(line.passed, default=-1) for partition, line in self._lines.items()}
-        taken = {
-            place: given for place, given in self._open.items() if given.attempts or place[1] < last[place[0]]
-        }
-        for place in taken:
-            del self._open[place]
-        return taken
+        return self._take_all(
+            [place for place, given in self._open.items() if given.attempts or place[1] < last[place[0]]]
+        )
+
+    def first_below(self, ends: Mapping[int, int]) -> dict[Place, Given]:
+        """The first open entry of each partition, if its offset is below these. Takes it."""
+        firsts: dict[int, int] = {}
+        for partition, offset in self._open:
+            firsts[partition] = min(offset, firsts.get(partition, offset))
+        return self._take_all([place for place in firsts.items() if place[1] < ends.get(place[0], 0)])
+
+    def _take_all(self, places: Iterable[Place]) -> dict[Place, Given]:
+        return {place: self._open.pop(place) for place in places}
 
     @staticmethod
     def _advance(line: _Line) -> int:

@@ -2,7 +2,7 @@
 
 from nuncius.broker.errors import InvalidInput
 from nuncius.broker.limits import check_name
-from nuncius.broker.topics import Publisher
+from nuncius.broker.topic import Publisher
 from nuncius.store.store import Store
 
 

@@ -5,7 +5,6 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,17 +16,22 @@ from nuncius.broker.leases import Leases
 from nuncius.broker.limits import (
     Limits,
     check_bodies,
+    check_count,
     check_headers,
     check_int32,
+    check_int64,
     check_name,
     check_priority,
 )
 from nuncius.broker.listener import Listener
 from nuncius.broker.names import Names
-from nuncius.broker.topics import PER_ENTRY, Publisher
+from nuncius.broker.putting import Putting, ignore, missing
+from nuncius.broker.queue import Queue, QueueInfo
+from nuncius.broker.topic import Publisher
+from nuncius.broker.topics import PER_ENTRY
 from nuncius.broker.waiting import Waiter, WaitingRoom
-from nuncius.store.driver import Connection
-from nuncius.store.putting import Letter, MissingQueues, PutCall, Stored, put, put_into_all
+from nuncius.store.exchanging import Exchange, is_take
+from nuncius.store.putting import Letter, MissingQueues, PutCall, Stored, put_into_all
 from nuncius.store.store import Store
 from nuncius.store.taking import BY_PRIORITY, BY_TIME, Leased, Message, Taker
 
@@ -44,18 +48,9 @@ BROWSE_BYTES = 8 << 20
 CONTEXTS_AT_ONCE = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
-    queue_id: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class QueueInfo:
-    queue_id: int
-    name: str
-    depth: int
-    oldest: int | None  # arrival of the oldest message, in microseconds since 1970
+def _is_not() -> bool:
+    """Of callers who cannot have too much."""
+    return False
 
 
 class Queues:
@@ -64,9 +59,11 @@ class Queues:
         self._listener = listener
         self._limits = limits
         self._loop = asyncio.get_running_loop()  # kept: asking for it costs a system call on Python 3.11
-        self._putting = store.combiner("put", put)
+        self._exchange = store.combiner("put and take", Exchange().carry_out, order=is_take)
         leaser = Taker(lambda: listener.holder)
-        self._room = WaitingRoom(store, leaser, self._return, self._give_up)
+        taking_many = store.combiner("take many", Taker().take)
+        leasing = store.combiner("lease", leaser.take)
+        self._room = WaitingRoom(self._exchange, taking_many, leasing, self._return, self._give_up)
         self.leases = Leases(store, listener, limits, leaser, self._room.look_again)
         self._contexts: deque[int] = deque()
         listener.on_queue = self._room.look_again
@@ -88,8 +85,10 @@ class Queues:
         publisher's count for the first message in this queue."""
         size = self._check(letters, publisher, count)
         publisher_id = None if publisher is None else publisher.publisher_id
-        finish = partial(self._stored, queue_id, letters, done)
-        self._putting.submit(PutCall(finish, caller, queue_id, letters, publisher_id, count, size))
+        call = PutCall(done, caller, queue_id, letters, publisher_id, count, size)
+        self._exchange.submit(call)  # before the readers who are called for them
+        called = self._room.coming(queue_id, letters)
+        call.done = partial(self._stored, queue_id, letters, called, done)
 
     async def put_into_all(
         self,
@@ -115,13 +114,13 @@ class Queues:
             self._arrived(queue_id, [letter])
         return result  # type: ignore[no-any-return]
 
-    def prepare(self, puts: Sequence[tuple[int, Letter, Publisher | None, int]]) -> "Putting":
+    def prepare(self, puts: Sequence[tuple[int, Letter, Publisher | None, int]]) -> Putting:
         """Checks what is to be put as part of a transaction."""
         calls = []
         for queue_id, letter, publisher, count in puts:
             size = self._check([letter], publisher, count)
             publisher_id = None if publisher is None else publisher.publisher_id
-            calls.append(PutCall(_ignore, None, queue_id, [letter], publisher_id, count, size))
+            calls.append(PutCall(ignore, None, queue_id, [letter], publisher_id, count, size))
         return Putting(calls, self._arrived)
 
     def _check(self, letters: Sequence[Letter], publisher: Publisher | None, count: int) -> int:
@@ -132,21 +131,34 @@ class Queues:
             check_int32("a context", letter.context)
             if letter.headers is not None:
                 check_headers(self._limits, [letter.headers], 1)
-        if publisher is not None and count < 1:
-            raise InvalidInput("a publisher counts from 1")
+        if publisher is not None:
+            check_count(count)
         return size + PER_ENTRY * len(letters)
 
     def _stored(
-        self, queue_id: int, letters: Sequence[Letter], done: Callable[[Any], None], result: Any
+        self,
+        queue_id: int,
+        letters: Sequence[Letter],
+        called: Sequence[Waiter | None],
+        done: Callable[[Any], None],
+        result: Any,
     ) -> None:
         if type(result) is Stored:
             done(result)
-            self._arrived(queue_id, letters)
+            new = result.skipped
+            self._arrived(queue_id, letters[new:], result.ids, called[new:])
         else:
+            self._room.look_again(queue_id)  # it may be there all the same
             done(missing(result) if isinstance(result, MissingQueues) else result)
 
-    def _arrived(self, queue_id: int, letters: Sequence[Letter]) -> None:
-        self._room.arrived(queue_id, letters)
+    def _arrived(
+        self,
+        queue_id: int,
+        letters: Sequence[Letter],
+        ids: Sequence[int] = (),
+        called: Sequence[Waiter | None] = (),
+    ) -> None:
+        self._room.arrived(queue_id, letters, ids, called)
         self._listener.announce_queue(queue_id)
 
     def put_back(self, messages: Sequence[Message], done: Callable[[Any], None]) -> None:
@@ -179,11 +191,13 @@ class Queues:
         limit: int = 1,
         wait: float = 0,
         caller: Hashable = None,
+        is_stalled: Callable[[], bool] = _is_not,
     ) -> Waiter:
         """Takes up to `limit` messages that the receiver may see, waiting up to `wait` seconds for the first;
-        `done` gets a list of Message, empty when there was none, or an exception."""
+        `done` gets a list of Message, empty when there was none, or an exception. Nothing is taken while
+        `is_stalled` says that the caller has enough; `resume` says that it has not any more."""
         return self._take_soon(
-            queue_id, receiver, sender, context, mode, limit, wait, done, caller, leased=False
+            queue_id, receiver, sender, context, mode, limit, wait, done, caller, False, is_stalled
         )
 
     def _take_soon(
@@ -197,8 +211,8 @@ class Queues:
         wait: float,
         done: Callable[[Any], None],
         caller: Hashable,
-        *,
         leased: bool,
+        is_stalled: Callable[[], bool],
     ) -> Waiter:
         if mode not in (BY_PRIORITY, BY_TIME):
             raise InvalidInput("a queue is read by priority (1) or by time (2)")
@@ -208,7 +222,9 @@ class Queues:
         check_int32("a sender", sender)
         check_int32("a context", context)
         deadline = self._loop.time() + wait
-        waiter = Waiter(queue_id, receiver, sender, context, mode, limit, deadline, done, caller, leased)
+        waiter = Waiter(
+            queue_id, receiver, sender, context, mode, limit, deadline, done, caller, leased, is_stalled
+        )
         self._room.enter(waiter)
         return waiter
 
@@ -221,14 +237,21 @@ class Queues:
         limit: int = 1,
         wait: float = 0,
         caller: Hashable = None,
+        is_stalled: Callable[[], bool] = _is_not,
     ) -> Waiter:
         """Takes like `take_soon`, by priority, but for a reader who acknowledges: `done` gets a list of
         Leased, which stay in the store until they are settled or released."""
-        return self._take_soon(queue_id, receiver, 0, 0, BY_PRIORITY, limit, wait, done, caller, leased=True)
+        return self._take_soon(
+            queue_id, receiver, 0, 0, BY_PRIORITY, limit, wait, done, caller, True, is_stalled
+        )
 
     def _give_up(self, leased: Sequence[Leased]) -> None:
         """The reader for whom these were leased has gone."""
         self.leases.give_up([one.lease_id for one in leased])
+
+    def resume(self, waiter: Waiter) -> None:
+        """The reader is not stalled any more."""
+        self._room.resume(waiter)
 
     def leave(self, waiter: Waiter) -> None:
         """The reader has gone; what was taken for it and did not reach it goes back."""
@@ -243,7 +266,13 @@ class Queues:
             self.leave(waiter)
 
     async def ask(
-        self, queue_id: int, letter: Letter, wait: float, *, caller: Hashable = None
+        self,
+        queue_id: int,
+        letter: Letter,
+        wait: float,
+        *,
+        caller: Hashable = None,
+        is_stalled: Callable[[], bool] = _is_not,
     ) -> list[Message]:
         """Puts a request under a context of its own and waits for the answer to it: a message in the same
         queue, for the sender, with that context. An empty list: none came in time."""
@@ -256,7 +285,9 @@ class Queues:
         stored, done = future.new()
         self.put_soon(queue_id, [request], done, caller=caller)
         await stored
-        return await self.take(queue_id, letter.sender, context=context, wait=wait, caller=caller)
+        return await self.take(
+            queue_id, letter.sender, context=context, wait=wait, caller=caller, is_stalled=is_stalled
+        )
 
     async def _new_context(self) -> int:
         if not self._contexts:
@@ -283,7 +314,8 @@ class Queues:
         except NoSuchQueue:
             with contextlib.suppress(AlreadyExists):
                 await self.create(name)
-            return await self.names.find(name)
+            # Not from `names`: a look-up of somebody else's that began before would say that there is none.
+            return await self.find(name)
 
     async def find(self, name: str) -> Queue:
         check_name("queue", name)
@@ -321,6 +353,7 @@ class Queues:
     async def browse(self, queue_id: int, *, after: int = 0, limit: int = 100) -> list[Message]:
         """Messages of a queue, oldest first, without taking them; fewer than the limit if they are large,
         but at least one if there is one."""
+        check_int64("a message id", after)
         limit = min(limit, self._limits.max_batch)
         rows = await self._store.query(BROWSE, [queue_id], after, limit, BROWSE_BYTES)
         return [Message(*row) for row in rows]
@@ -335,30 +368,3 @@ class Queues:
         self.names.forget_all()
         if rows[0][0] is None:
             raise NoSuchQueue(f"there is no queue {queue_id}")
-
-
-@dataclass(frozen=True, slots=True)
-class Putting:
-    """Puts that belong to a transaction."""
-
-    calls: Sequence[PutCall]
-    arrived: Callable[[int, Sequence[Letter]], None]
-
-    async def carry_out(self, connection: Connection) -> None:
-        if self.calls:
-            for result in await put(connection, self.calls, True):
-                if isinstance(result, MissingQueues):
-                    raise missing(result)
-
-    def announce(self) -> None:
-        for call in self.calls:
-            self.arrived(call.queue_id, call.letters)
-
-
-def _ignore(result: Any) -> None:
-    """For calls whose answer is taken from the batch."""
-
-
-def missing(result: MissingQueues) -> NoSuchQueue:
-    ids = ", ".join(map(str, result.queue_ids))
-    return NoSuchQueue(f"there is no queue {ids}; nothing was put")

@@ -2,17 +2,21 @@
 
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription, NoSuchTopic
-from nuncius.broker.limits import check_name
+from nuncius.broker.limits import check_int64, check_name
 from nuncius.broker.signals import Signals
 from nuncius.broker.tails import Chunk, Slice, Tails
-from nuncius.broker.topics import Topic, Topics
+from nuncius.broker.topic import Topic
+from nuncius.broker.topics import Topics
 from nuncius.store.confirming import NO_SUBSCRIPTION, NOT_PUBLISHED, ConfirmCall, confirm
 from nuncius.store.store import Store
+
+AT_ONCE = 32  # partitions that a reader looks at: what is found in all of them is in memory together
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +37,18 @@ class SubscriptionInfo:
     confirmed_at: datetime | None
 
 
+def _ignore(caller: Hashable, entries: int) -> None:
+    """Nobody counts."""
+
+
 class Subscriptions:
     def __init__(self, store: Store, topics: Topics, tails: Tails, signals: Signals) -> None:
         self._store = store
         self._topics = topics
         self._tails = tails
         self._signals = signals
+        self.on_delivery: Callable[[Hashable, int], None] = _ignore
+        """Learns how many entries were handed to whom."""
         self._confirming = store.combiner("confirm", confirm)
 
     async def subscribe(
@@ -104,6 +114,7 @@ class Subscriptions:
         caller: Hashable = None,
     ) -> None:
         """Everything below the position has arrived; `done` gets None or an exception."""
+        check_int64("a position", position)
 
         def confirmed(code: Any) -> None:
             if code == NO_SUBSCRIPTION:
@@ -126,7 +137,7 @@ class Subscriptions:
 
     async def reader(self, subscription: Subscription) -> "Reader":
         """A reader that begins after what is confirmed."""
-        reader = Reader(self._store, self._tails, self._signals, subscription)
+        reader = Reader(self._store, self._tails, self._signals, subscription, self.on_delivery)
         await reader.find_place()
         return reader
 
@@ -135,10 +146,18 @@ class Reader:
     """Goes through a topic's partitions in turn, from a subscription's place on. It moves by itself; only
     confirming moves the subscription."""
 
-    def __init__(self, store: Store, tails: Tails, signals: Signals, subscription: Subscription) -> None:
+    def __init__(
+        self,
+        store: Store,
+        tails: Tails,
+        signals: Signals,
+        subscription: Subscription,
+        on_delivery: Callable[[Hashable, int], None],
+    ) -> None:
         self._store = store
         self._tails = tails
         self._signals = signals
+        self._on_delivery = on_delivery
         self.subscription = subscription
         self.places: dict[int, tuple[int, int]] = {}  # partition: its id, the next offset
         self._empty: dict[int, int] = {}  # partition: the topic's version at which there was nothing
@@ -152,18 +171,28 @@ class Reader:
             [self.subscription.subscription_id],
         )
         if not rows:
-            raise NoSuchSubscription(
-                f"{self.subscription.subscriber!r} is not subscribed to"
-                f" {self.subscription.topic.name!r} any more"
-            )
+            raise await self._why_gone()
         for partition, partition_id, position in rows:
             self.places.setdefault(partition, (partition_id, position))
 
-    async def next(self, limit: int, caller: Hashable = None) -> Slice:
-        """The entries that come next, of one partition; waits until there are some."""
+    async def _why_gone(self) -> NoSuchSubscription | NoSuchTopic:
+        topic = self.subscription.topic
+        exists = "select exists (select from nuncius.topics where topic_id = $1)"
+        if (await self._store.query(exists, topic.topic_id))[0][0]:
+            return NoSuchSubscription(
+                f"{self.subscription.subscriber!r} is not subscribed to {topic.name!r} any more"
+            )
+        return NoSuchTopic(f"topic {topic.name!r} was deleted")
+
+    async def next(
+        self, limit: int, caller: Hashable = None, gate: AbstractAsyncContextManager[None] | None = None
+    ) -> Slice:
+        """The entries that come next, of one partition; waits until there are some. Each look goes through
+        the gate, if there is one."""
         while True:
             version = self._signals.version(self.subscription.topic.topic_id)
-            found = await self.look(limit, caller)
+            async with gate or nullcontext():
+                found = await self.look(limit, caller)
             if found is not None:
                 return found
             await self._signals.wait(self.subscription.topic.topic_id, version, None)
@@ -183,21 +212,27 @@ class Reader:
             if known is None:
                 break
             await asyncio.sleep(0)  # others have their turn, and sockets: everything may be at hand for long
-            return self._move(partition, *known, limit)
-        fetching = [self._tails.fetch(*place, version, caller) for place in line.values()]
-        chunks = [await fetching[0]] if len(fetching) == 1 else await asyncio.gather(*fetching)
-        found = None
-        for partition, chunk in zip(line, chunks, strict=True):
-            if chunk is None:
-                self._empty[partition] = version
-            elif not isinstance(chunk, tuple):
-                raise NoSuchTopic(f"topic {self.subscription.topic.name!r} was deleted")
-            elif found is None:
-                found = self._move(partition, *chunk, limit)
-        return found
+            return self._move(partition, *known, limit, caller)
+        partitions = list(line)
+        for start in range(0, len(partitions), AT_ONCE):
+            some = partitions[start : start + AT_ONCE]
+            fetching = [self._tails.fetch(*line[partition], version, caller) for partition in some]
+            chunks = [await fetching[0]] if len(fetching) == 1 else await asyncio.gather(*fetching)
+            found = None
+            for partition, chunk in zip(some, chunks, strict=True):
+                if chunk is None:
+                    self._empty[partition] = version
+                elif not isinstance(chunk, tuple):
+                    raise NoSuchTopic(f"topic {self.subscription.topic.name!r} was deleted")
+                elif found is None:
+                    found = self._move(partition, *chunk, limit, caller)
+            if found is not None:
+                return found
+        return None
 
-    def _move(self, partition: int, chunk: Chunk, start: int, limit: int) -> Slice:
+    def _move(self, partition: int, chunk: Chunk, start: int, limit: int, caller: Hashable) -> Slice:
         found = Slice(partition, chunk, start, min(start + limit, len(chunk.entries.bodies)))
+        self._on_delivery(caller, found.end - found.start)
         # To the back of the line, so that a busy partition does not starve the others.
         partition_id, _ = self.places.pop(partition)
         self.places[partition] = (partition_id, found.next_offset)

@@ -1,73 +1,50 @@
 """Topics: publishing, reading, and looking after them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import asyncpg
 
 from nuncius.broker import future
 from nuncius.broker.errors import AlreadyExists, InvalidInput, NoSuchTopic
-from nuncius.broker.limits import Limits, check_bodies, check_headers, check_keys, check_name
+from nuncius.broker.limits import (
+    Limits,
+    check_bodies,
+    check_count,
+    check_headers,
+    check_int32,
+    check_int64,
+    check_keys,
+    check_name,
+)
 from nuncius.broker.listener import Listener
 from nuncius.broker.names import Names
+from nuncius.broker.publishing import Publishing
 from nuncius.broker.signals import Signals
-from nuncius.store.combiner import Detour
+from nuncius.broker.topic import PartitionInfo, Publisher, Retention, Topic, TopicInfo
 from nuncius.store.driver import Connection
-from nuncius.store.fetching import GONE, Entries, FetchCall, fetch
-from nuncius.store.publishing import Placed, PublishCall, partition_of, publish
+from nuncius.store.errors import CallFailed
+from nuncius.store.fetching import ELSEWHERE, GONE, Entries, FetchCall, fetch
+from nuncius.store.publishing import Placed, PublishCall, Shipment, partition_of
 from nuncius.store.store import Store
 
 PER_ENTRY = 200  # bytes of memory an accepted entry costs besides its body
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
-    topic_id: int
-    name: str
-    partition_ids: tuple[int, ...]  # of partition 1, 2, ...
+class Elsewhere(Protocol):
+    """What takes on entries that other nodes store or keep. In a cluster there is one."""
 
-    def partition_id(self, partition: int) -> int:
-        if not 1 <= partition <= len(self.partition_ids):
-            raise InvalidInput(f"topic {self.name!r} has no partition {partition}")
-        return self.partition_ids[partition - 1]
+    def publish(self, call: PublishCall, topic: Topic) -> bool:
+        """Whether it has taken the call on; if not, its entries belong here."""
 
+    def fetch(self, call: FetchCall) -> bool:
+        """Whether it has taken the call on."""
 
-@dataclass(frozen=True, slots=True)
-class Publisher:
-    """A name under which entries are counted, so that one sent twice is stored once."""
-
-    publisher_id: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """forever | subscribers | time (seconds) | size (bytes a partition)."""
-
-    mode: str = "forever"
-    seconds: int | None = None
-    bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionInfo:
-    partition: int
-    first_offset: int
-    next_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
-    name: str
-    retention: Retention
-    created_at: datetime
-    partitions: tuple[PartitionInfo, ...]
-    subscriptions: int
+    def find(self, call: FetchCall) -> None:
+        """Takes on a call whose entries are not here, contrary to what it knew."""
 
 
 class Topics:
@@ -76,10 +53,15 @@ class Topics:
         self._signals = signals
         self._listener = listener
         self._limits = limits
-        self._publishing = store.combiner("publish", self._publish_batch, self._place_again)
+        self._publishing = store.combiner("publish", self._publish_batch, self._place_again, self._pack)
+        self._packed: Shipment | None = None
         self._fetching = store.combiner("fetch", fetch)
-        self._turn = 0  # round robin for entries that may go anywhere
+        # Round robin for entries that may go anywhere. Those that are stored together go to one partition: a
+        # batch that goes to a hundred partitions costs as much as many batches.
+        self._turn = 0
+        self._turn_of = -1  # the batch that it is for
         self.names = Names(self._ensure)
+        self.elsewhere: Elsewhere | None = None
 
     def publish_soon(
         self,
@@ -120,8 +102,10 @@ class Topics:
             check_keys(self._limits, keys, len(bodies))
         if headers is not None:
             check_headers(self._limits, headers, len(bodies))
-        if publisher is not None and count < 1:
-            raise InvalidInput("a publisher counts from 1")
+        if publisher is not None:
+            check_count(count)
+        if partition is not None:
+            check_int32("a partition", partition)
         publisher_id = sticky = None
         if publisher is not None:
             publisher_id, sticky = publisher.publisher_id, publisher.name
@@ -131,7 +115,7 @@ class Topics:
 
     async def prepare(
         self, publishes: Sequence[tuple[str, bytes, str | None, str | None, Publisher | None, int]]
-    ) -> "Publishing":
+    ) -> Publishing:
         """Checks and places what is to be published as part of a transaction."""
         calls = []
         for topic, body, headers, key, publisher, count in publishes:
@@ -140,11 +124,13 @@ class Topics:
             call = self._call(
                 topic, [body], lambda _: None, keys, headers and [headers], None, publisher, count, None
             )
-            self._place(call, known)
+            self.place(call, known)
+            self._keep_here(call, known)
             calls.append(call)
-        return Publishing(calls, partial(self._place_again, calls), self._arrived)
+        return Publishing(calls, partial(self._place_again, calls), self.arrived)
 
-    def _arrived(self, topic_ids: Iterable[int]) -> None:
+    def arrived(self, topic_ids: Iterable[int]) -> None:
+        """Wakes readers, here and at other nodes."""
         for topic_id in topic_ids:
             self._signals.raise_for(topic_id)
             self._listener.announce_topic(topic_id)
@@ -153,17 +139,36 @@ class Topics:
         if isinstance(topic, Exception):
             call.done(topic)
             return
-        self._place(call, topic)
+        self.place(call, topic)
+        if self.elsewhere is not None and self.elsewhere.publish(call, topic):
+            self._turn_of = -1  # not in our batch
+            return
+        try:
+            self._keep_here(call, topic)
+        except CallFailed as error:
+            call.done(error)
+        else:
+            self.store_here(call)
+
+    def store_here(self, call: PublishCall) -> None:
+        """Has entries stored that are placed."""
         self._publishing.submit(call)
 
     async def _publish_batch(
         self, connection: Connection, calls: Sequence[PublishCall], wait: bool
     ) -> list[Any]:
-        results = await publish(connection, calls, wait)
-        self._arrived({call.topic_id for call in calls})
+        packed, self._packed = self._packed, None
+        if packed is None or packed.calls is not calls:
+            packed = Shipment(calls)
+        results = await packed.send(connection, wait)
+        self.arrived({call.topic_id for call in calls})
         return results
 
-    def _place(self, call: PublishCall, topic: Topic) -> None:
+    def _pack(self, calls: Sequence[PublishCall]) -> None:
+        """Prepares a batch before its turn has come; should calls leave it until then, that was in vain."""
+        self._packed = Shipment(calls)
+
+    def place(self, call: PublishCall, topic: Topic) -> None:
         """Decides on partitions, by what the node knows of the topic; PostgreSQL checks that."""
         call.topic_id = topic.topic_id
         layout = len(topic.partition_ids)
@@ -179,10 +184,24 @@ class Topics:
             else:
                 call.partitions = [default if key is None else partition_of(key, layout) for key in call.keys]
 
+    def _keep_here(self, call: PublishCall, topic: Topic) -> None:
+        """For entries that this store is to have: those that may go anywhere stay here."""
+        if topic.stores is None:
+            return
+        chosen = {call.partitions} if type(call.partitions) is int else set(call.partitions)  # type: ignore[arg-type]
+        if all(topic.stores[partition - 1] == 1 for partition in chosen if partition <= len(topic.stores)):
+            return
+        here = [partition for partition, store in enumerate(topic.stores, 1) if store == 1]
+        if call.chosen is not None or call.keys is not None or not here:
+            raise CallFailed(f"topic {topic.name!r} is, as a whole or in part, in the store of a broker")
+        call.partitions = here[self._default_partition(call.sticky, len(here)) - 1]
+
     def _default_partition(self, sticky: str | None, layout: int) -> int:
         if sticky is not None:
             return partition_of(sticky, layout)
-        self._turn += 1
+        if self._turn_of != self._publishing.batches:
+            self._turn_of = self._publishing.batches
+            self._turn += 1
         return 1 + self._turn % layout
 
     async def _place_again(self, calls: Sequence[PublishCall]) -> None:
@@ -192,7 +211,8 @@ class Topics:
             self.names.learn(name, topic)
             for call in calls:
                 if call.topic_name == name:
-                    self._place(call, topic)
+                    self.place(call, topic)
+                    self._keep_here(call, topic)
 
     async def publish(self, topic: str, bodies: Sequence[bytes], **options: Any) -> Placed:
         placed, done = future.new()
@@ -213,6 +233,7 @@ class Topics:
         """Entries from a position on; None when there are none, or none come while we wait. Each look goes
         through the gate, if there is one."""
         partition_id = topic.partition_id(partition)
+        check_int64("a position", position)
         deadline = asyncio.get_running_loop().time() + wait
         while True:
             version = self._signals.version(topic.topic_id)
@@ -231,8 +252,20 @@ class Topics:
     ) -> asyncio.Future[Entries | int | None]:
         fetched, done = future.new()
         limit = min(limit, self._limits.max_batch)
-        self._fetching.submit(FetchCall(done, caller, partition_id, position, limit))
+        call = FetchCall(done, caller, partition_id, position, limit)
+        if self.elsewhere is None or not self.elsewhere.fetch(call):
+            call.done = partial(self._fetched, call, done)
+            self._fetching.submit(call)
         return fetched
+
+    def _fetched(self, call: FetchCall, done: Callable[[Any], None], result: Any) -> None:
+        if result != ELSEWHERE:
+            done(result)
+        elif self.elsewhere is None:
+            done(None)
+        else:
+            call.done = done
+            self.elsewhere.find(call)
 
     async def create(self, name: str, partitions: int = 1) -> None:
         check_name("topic", name)
@@ -308,33 +341,15 @@ class Topics:
         rows = await self._store.query("select * from nuncius.find_topics($1)", [name])
         if not rows:
             raise NoSuchTopic(f"there is no topic {name!r}")
-        return Topic(rows[0]["topic_id"], name, tuple(rows[0]["partition_ids"]))
+        stores = tuple(rows[0]["store_ids"])
+        return Topic(
+            rows[0]["topic_id"],
+            name,
+            tuple(rows[0]["partition_ids"]),
+            None if all(store == 1 for store in stores) else stores,
+        )
 
     async def _ensure(self, name: str) -> Topic:
         check_name("topic", name)
         await self._store.query("select nuncius.ensure_topic($1)", name)
         return await self.existing(name)
-
-
-class Stale(Exception):
-    """A topic has changed since the entries were placed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Publishing:
-    """Entries that belong to a transaction."""
-
-    calls: Sequence[PublishCall]
-    place_again: Callable[[], Awaitable[None]]
-    arrived: Callable[[Iterable[int]], None]
-
-    async def carry_out(self, connection: Connection) -> None:
-        """Raises Stale if the entries have to be placed again, for another try."""
-        for result in await publish(connection, self.calls, True) if self.calls else ():
-            if isinstance(result, Exception):
-                raise result
-            if isinstance(result, Detour):  # not "busy": who waits for locks gets them
-                raise Stale
-
-    def announce(self) -> None:
-        self.arrived({call.topic_id for call in self.calls})

@@ -11,8 +11,10 @@ from nuncius.broker.errors import CallFailed, InvalidInput
 from nuncius.broker.feed import Feed
 from nuncius.broker.feeds import Feeds
 from nuncius.broker.outstanding import Given, Place
+from nuncius.broker.publishing import Publishing, Stale
 from nuncius.broker.queues import Queues
-from nuncius.broker.topics import Publisher, Publishing, Stale, Topics
+from nuncius.broker.topic import Publisher
+from nuncius.broker.topics import Topics
 from nuncius.store.acknowledging import Acknowledgement, Noted
 from nuncius.store.driver import Connection
 from nuncius.store.putting import Letter

@@ -1,0 +1,111 @@
+"""The cluster as the store knows it: nodes, who serves which partitions, the ring and its keys."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from nuncius.store.store import Store
+
+SILENCE = 5.0  # seconds without a word after which a node is taken for dead
+KEYS_BOUND = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    node_id: int
+    host: str
+    port: int
+    """Of its HTTP door."""
+    link_port: int | None
+    roles: tuple[str, ...]
+    broker_id: int | None
+    store_id: int
+    removed: bool
+    started_at: datetime
+    last_heard: datetime | None
+    is_alive: bool
+    partitions: int
+    """That it serves as a broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A partition and who serves it; nobody in particular if `broker_id` is None."""
+
+    topic: str
+    partition: int
+    store_id: int
+    broker_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RingPlace:
+    """A place on the circle of 2^32, and the node that owns the keys up to it."""
+
+    place: int
+    node: str
+    share: float
+    """Of the circle."""
+
+
+@dataclass(frozen=True, slots=True)
+class RingFacts:
+    version: int
+    places: tuple[RingPlace, ...]
+    keys: int
+    """Values and lists that this store has; counted up to a bound."""
+    items: int
+    """In its lists; an estimate."""
+
+
+class ClusterFactsReader:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def nodes(self) -> tuple[NodeFacts, ...]:
+        rows = await self._store.query("select * from nuncius.list_nodes($1)", SILENCE)
+        return tuple(NodeFacts(**{**row, "roles": tuple(row["roles"])}) for row in rows)
+
+    async def placement(self, limit: int = 1000) -> tuple[Placed, ...]:
+        """Partitions that have a broker or are in a store of their own."""
+        rows = await self._store.query(
+            "select t.topic_name, p.partition, p.store_id, a.broker_id"
+            " from nuncius.partitions p join nuncius.topics t using (topic_id)"
+            " left join nuncius.assignments a on a.partition_id = p.partition_id"
+            " where a.broker_id is not null or p.store_id <> 1"
+            " order by t.topic_name, p.partition limit $1",
+            limit,
+        )
+        return tuple(Placed(*row) for row in rows)
+
+    async def ring(self) -> RingFacts | None:
+        """The ring that this store's node is in, if it is in one."""
+        rows = await self._store.query("select note::text from nuncius.ring_notes where name = 'ring'")
+        if not rows:
+            return None
+        ring = msgspec.json.decode(rows[0][0])
+        places = sorted((int(place), str(node)) for place, node in ring["places"])
+        return RingFacts(
+            ring["version"],
+            tuple(
+                RingPlace(place, node, _share(places[n - 1][0], place, len(places)))
+                for n, (place, node) in enumerate(places)
+            ),
+            *await self.keys(),
+        )
+
+    async def keys(self) -> tuple[int, int]:
+        """How many keys this store has, and about how many items in their lists."""
+        rows = await self._store.query(
+            "select (select count(*) from (select from nuncius.key_values limit $1) v)"
+            " + (select count(*) from (select from nuncius.key_lists limit $1) l),"
+            " (select greatest(reltuples, 0)::bigint from pg_class"
+            "  where oid = 'nuncius.key_items'::regclass)",
+            KEYS_BOUND,
+        )
+        return rows[0][0], rows[0][1]
+
+
+def _share(before: int, place: int, count: int) -> float:
+    return 1.0 if count == 1 else ((place - before) % 2**32) / 2**32

@@ -1,0 +1,91 @@
+"""Pages of facts: sorted, searched and cut in the store, so that what is shown costs what it shows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from nuncius.broker.errors import InvalidInput
+from nuncius.store.store import Store
+
+MOST_ROWS = 1000
+MOST_OFFSET = 10_000
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[R]):
+    """Some rows, and how many there are in all."""
+
+    rows: tuple[R, ...]
+    total: int
+    is_exact: bool = True
+    """Whether `total` was counted; else there are at least so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Which page: rows from `offset` on, of those whose name contains `search`, in the order of `sort`."""
+
+    sort: str = "name"
+    descending: bool = False
+    search: str = ""
+    offset: int = 0
+    limit: int = 50
+
+    def check(self, sorts: Mapping[str, object]) -> None:
+        if self.sort not in sorts:
+            raise InvalidInput(f"sort by {', '.join(sorts)}; not by {self.sort!r}")
+        if not 1 <= self.limit <= MOST_ROWS:
+            raise InvalidInput(f"a page has 1 to {MOST_ROWS} rows")
+        if not 0 <= self.offset <= MOST_OFFSET:
+            raise InvalidInput(f"a page begins within the first {MOST_OFFSET} rows")
+
+    @property
+    def direction(self) -> str:
+        return "desc nulls last" if self.descending else "asc nulls first"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What can be listed: rows of a table with an id and a name, and expressions to sort them by."""
+
+    source: str
+    identity: str
+    name: str
+    sorts: Mapping[str, str]
+    condition: str = "true"
+
+    async def ids(self, store: Store, wish: Wish) -> tuple[list[int], int]:
+        """The ids of a page, and how many rows there are in all."""
+        wish.check(self.sorts)
+        found = f"{self.condition} and ($1 = '' or position(lower($1) in lower({self.name})) > 0)"
+        rows = await store.query(
+            f"select {self.identity}, (select count(*) from {self.source} where {found})"  # noqa: S608
+            f" from {self.source} where {found}"
+            f" order by {self.sorts[wish.sort]} {wish.direction}, {self.identity}"
+            " limit $2 offset $3",
+            wish.search,
+            wish.limit,
+            wish.offset,
+        )
+        if rows or not wish.offset:
+            return [row[0] for row in rows], rows[0][1] if rows else 0
+        count = f"select count(*) from {self.source} where {found}"  # noqa: S608 - words of ours
+        rows = await store.query(count, wish.search)
+        return [], rows[0][0]
+
+
+def headers_of(text: str | None) -> dict[str, str]:
+    """Headers for showing. Whoever publishes with SQL may have put any JSON there."""
+    if text is None:
+        return {}
+    found: Any = msgspec.json.decode(text)
+    if not isinstance(found, dict):
+        return {"": text}
+    return {
+        name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        for name, value in found.items()
+    }

@@ -1,0 +1,256 @@
+"""Consuming one message at a time: nothing twice, nothing missed, and no false "nothing", whoever reads."""
+
+import asyncio
+import time
+
+import pytest
+
+from nuncius.broker import Broker, consuming, reading
+from nuncius.broker.actors import Consumer, NoSuchConsumer
+from nuncius.broker.model import Topic
+from nuncius.store.driver import Connection
+from nuncius.store.errors import StoreUnavailable
+from nuncius.store.fetching import FetchCall
+from nuncius.store.publishing import PublishCall
+from racing import terminate, until
+
+
+class Away:
+    """The store of a partition does not answer."""
+
+    def __init__(self, partition_id: int) -> None:
+        self._partition_id = partition_id
+
+    def publish(self, call: PublishCall, topic: Topic) -> bool:
+        del call, topic
+        return False
+
+    def fetch(self, call: FetchCall) -> bool:
+        if call.partition_id != self._partition_id:
+            return False
+        self.find(call)
+        return True
+
+    def find(self, call: FetchCall) -> None:
+        call.done(StoreUnavailable("the broker is away"))
+
+
+async def consumer(broker: Broker, topic: str = "t") -> Consumer:
+    number = await broker.actors.register_consumer(topic)
+    return await broker.actors.consumers.find(str(number))
+
+
+async def publish(broker: Broker, count: int, topic: str = "t") -> list[bytes]:
+    bodies = [b"%d" % n for n in range(count)]
+    for body in bodies:
+        await broker.topics.publish(topic, [body])
+    return bodies
+
+
+async def drain(broker: Broker, who: Consumer, readers: int = 8) -> list[bytes]:
+    """Everything there is, with several requests at a time; ends when one finds nothing."""
+    taken: list[bytes] = []
+
+    async def read() -> None:
+        while (body := await broker.consuming.consume(who)) is not None:
+            taken.append(body)
+
+    await asyncio.gather(*(read() for _ in range(readers)))
+    return taken
+
+
+@pytest.mark.parametrize("partitions", [1, 5])
+async def test_two_nodes_read_for_one_consumer(broker: Broker, second: Broker, partitions: int) -> None:
+    """Each message is handed out once, by one of them."""
+    await broker.topics.create("t", partitions)
+    await broker.topics.publish("t", [b"%d" % n for n in range(100)], keys=[str(n) for n in range(100)])
+    who = await consumer(broker)
+    halves = await asyncio.gather(drain(broker, who), drain(second, who))
+    assert sorted(halves[0] + halves[1], key=int) == [b"%d" % n for n in range(100)]
+
+
+async def test_no_false_nothing(broker: Broker, second: Broker) -> None:
+    """A message that was acknowledged at one node is found at another at once."""
+    await broker.topics.create("t", 3)
+    who = await consumer(broker)
+    for number in range(30):
+        assert await second.consuming.consume(who) is None
+        await broker.topics.publish("t", [b"%d" % number])
+        assert await second.consuming.consume(who) == b"%d" % number
+
+
+async def test_a_partition_that_is_added_is_read_from_its_start(broker: Broker, second: Broker) -> None:
+    """While others still have something, and whichever node added it."""
+    await broker.topics.create("t")
+    who = await consumer(broker)
+    await publish(broker, 50)
+    assert await broker.consuming.consume(who) == b"0"
+    await second.topics.grow("t", 2)
+    await second.topics.publish("t", [b"new"], partition=2)
+
+    async def found() -> bool:
+        return await broker.consuming.consume(who) == b"new"
+
+    for _ in range(48):
+        if await found():
+            break
+    else:
+        raise AssertionError("it was not read in turn")
+
+
+async def test_a_partition_that_was_empty_is_not_starved(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has its turn again soon after something came, though others never run dry."""
+    monkeypatch.setattr(reading, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(reading, "LOOK_SECONDS_EACH", 0.0)
+    await broker.topics.create("t", 2)
+    who = await consumer(broker)
+    await broker.topics.publish("t", [b"%d" % n for n in range(1000)], partition=1)
+    assert await broker.consuming.consume(who) == b"0"
+    await broker.topics.publish("t", [b"other"], partition=2)
+    for _ in range(900):  # the look takes its time, the others have enough for longer
+        if await broker.consuming.consume(who) == b"other":
+            return
+    pytest.fail("the partition had no turn")
+
+
+async def test_retention_passes_a_consumer(broker: Broker, second: Broker) -> None:
+    """What was purged is not handed out, though it was read ahead; what comes after is."""
+    await publish(broker, 10)
+    who = await consumer(broker)
+    assert await broker.consuming.consume(who) == b"0"
+    await second.topics.purge("t")
+    await second.topics.publish("t", [b"after"])
+    assert await broker.consuming.consume(who) == b"after"
+    assert await broker.consuming.consume(who) is None
+
+
+async def test_a_seek_is_seen(broker: Broker) -> None:
+    """A consumer is a subscription: it can be sent back."""
+    await publish(broker, 3)
+    who = await consumer(broker)
+    assert await drain(broker, who, 1) == [b"0", b"1", b"2"]
+    subscription = await broker.subscriptions.find("t", f"http-consumer-{who.consumer_id}")
+    await broker.places.seek_earliest(subscription)
+    assert await broker.consuming.consume(who) == b"0"
+    await broker.places.seek(subscription, {1: 2})
+    assert await drain(broker, who, 1) == [b"2"]
+
+
+async def test_a_consumer_that_ends(broker: Broker) -> None:
+    """Its requests fail, the ones that wait too."""
+    await publish(broker, 3)
+    who = await consumer(broker)
+    assert await broker.consuming.consume(who) == b"0"
+    await broker.subscriptions.unsubscribe("t", f"http-consumer-{who.consumer_id}")
+    with pytest.raises(NoSuchConsumer):
+        await broker.consuming.consume(who)
+    other = await consumer(broker)
+    assert await broker.consuming.consume(other) == b"0"
+    await broker.topics.delete("t")
+    with pytest.raises(NoSuchConsumer):
+        await broker.consuming.consume(other)
+
+
+async def test_the_store_breaks(broker: Broker, observer: Connection) -> None:
+    """When connections break again and again, nothing is handed out twice, and nothing is missed."""
+    await publish(broker, 200)
+    who = await consumer(broker)
+    taken: list[bytes] = []
+
+    async def read() -> None:
+        while (body := await broker.consuming.consume(who)) is not None:
+            taken.append(body)
+
+    readers = [asyncio.ensure_future(read()) for _ in range(4)]
+    while len(taken) < 150:
+        await terminate(observer, "nuncius advance")
+        before = len(taken)
+        await until(lambda before=before: len(taken) > before or all(each.done() for each in readers))  # type: ignore[misc]
+    await asyncio.gather(*readers)
+    assert sorted(taken, key=int) == [b"%d" % n for n in range(200)]
+
+
+async def test_somebody_holds_the_place(broker: Broker, connection: Connection) -> None:
+    """While a transaction elsewhere holds a consumer's lock, others are served; then it is, too."""
+    await publish(broker, 2)
+    one, two = await consumer(broker), await consumer(broker)
+    assert await broker.consuming.consume(one) == b"0"
+    async with connection.transaction():
+        await connection.execute("select pg_advisory_xact_lock(78021, $1)", one.subscription_id)
+        waiting = asyncio.ensure_future(broker.consuming.consume(one))
+        assert await broker.consuming.consume(two) == b"0"
+        assert not waiting.done()
+    assert await waiting == b"1"
+
+
+async def test_a_partition_that_cannot_be_read(broker: Broker) -> None:
+    """Others are read first; if none of them has anything, the trouble is told."""
+    await broker.topics.create("t", 2)
+    await broker.topics.publish("t", [b"a"], partition=1)
+    await broker.topics.publish("t", [b"b"], partition=2)
+    who = await consumer(broker)
+    broker.topics.elsewhere = Away((await broker.topics.existing("t")).partition_ids[0])
+    assert await broker.consuming.consume(who) == b"b"
+    with pytest.raises(StoreUnavailable):
+        await broker.consuming.consume(who)
+    broker.topics.elsewhere = None
+    assert await broker.consuming.consume(who) == b"a"
+
+
+async def test_keys_at_two_nodes(broker: Broker, second: Broker) -> None:
+    """Requests with the same key get the same message, at whichever node, even at the same time."""
+    await publish(broker, 40)
+    who = await consumer(broker)
+    for number in range(20):
+        key = f"k{number}"
+        answers = await asyncio.gather(
+            *(each.consuming.consume(who, key=key) for each in (broker, second) for _ in range(2))
+        )
+        assert len(set(answers)) == 1, answers
+    assert len(await drain(broker, who)) == 20
+
+
+async def test_a_key_whose_message_cannot_be_fetched(broker: Broker) -> None:
+    """The request fails, and can be repeated."""
+    await publish(broker, 1)
+    who = await consumer(broker)
+    assert await broker.consuming.consume(who, key="k") == b"0"
+    broker.topics.elsewhere = Away((await broker.topics.existing("t")).partition_ids[0])
+    with pytest.raises(StoreUnavailable):
+        await broker.consuming.consume(who, key="k")
+    broker.topics.elsewhere = None
+    assert await broker.consuming.consume(who, key="k") == b"0"
+
+
+async def test_memory_is_bounded(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read ahead for consumers that are silent is given up, and they go on where they were."""
+    await broker.topics.publish("t", [b"x" * 1000 + b"%d" % n for n in range(100)])
+    monkeypatch.setattr(consuming, "MAX_BYTES", 250_000)
+    who = [await consumer(broker) for _ in range(6)]
+    for number in range(3):
+        for each in who:
+            body = await broker.consuming.consume(each)
+            assert body is not None
+            assert body.endswith(b"x%d" % number)
+    assert broker.consuming._bytes <= 250_000  # noqa: SLF001
+    assert 0 < len(broker.consuming._readings) < 6  # noqa: SLF001
+    monkeypatch.setattr(consuming, "MOST_CONSUMERS", 1)
+    await broker.consuming.consume(who[0])
+    await broker.consuming.consume(who[1])
+    assert len(broker.consuming._readings) == 1  # noqa: SLF001
+
+
+async def test_many_partitions_cost_no_more(broker: Broker) -> None:
+    """A message costs one small step, however many partitions there are."""
+    times = {}
+    for partitions in (1, 100):
+        topic = f"t{partitions}"
+        await broker.topics.create(topic, partitions)
+        await broker.topics.publish(topic, [b"x"] * 800, keys=[str(n) for n in range(800)])
+        who = await consumer(broker, topic)
+        start = time.perf_counter()
+        assert len(await drain(broker, who, 16)) == 800
+        times[partitions] = time.perf_counter() - start
+    assert times[100] < 5 * times[1] + 0.5
