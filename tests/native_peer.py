@@ -11,7 +11,7 @@ from nuncius.broker import Broker
 from nuncius.doors.telesto import native, packets
 from nuncius.doors.telesto.door import TelestoDoor
 
-SECONDS = 20.0
+SECONDS = 60.0
 P = TypeVar("P", bound=packets.Packet)
 
 

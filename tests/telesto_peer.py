@@ -22,7 +22,7 @@ from nuncius.doors.telesto.telesto_table import (
     Request,
 )
 
-LONG = 30.0  # seconds to hold a read: whoever waits that long has not been woken
+LONG = 120.0  # seconds to hold a read: whoever waits that long has not been woken
 
 
 @dataclass(frozen=True, slots=True)

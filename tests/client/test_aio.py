@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from broker.inside import queue, start, until_waiting_for
+from native_peer import open_door
 from nuncius.broker import Broker
 from nuncius.client import (
     AlreadyExists,
@@ -172,7 +173,7 @@ async def test_a_small_prefetch(client: AsyncClient) -> None:
     for n in range(30):
         await client.publish("news", b"%d" % n, partition=1 + n % 3)
     seen: dict[int, list[Entry]] = {}
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for entry in subscription:
             seen.setdefault(entry.partition, []).append(entry)
             if sum(map(len, seen.values())) == 30:
@@ -186,7 +187,7 @@ async def test_more_than_is_buffered(client: AsyncClient) -> None:
     for n in range(12):
         await client.publish_batch("news", [bytes([n]) * 1_000_000] * 5)
     count = 0
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async for entry in subscription:
             assert entry.body[0] == count // 5
             count += 1
@@ -264,6 +265,97 @@ async def test_a_cancelled_take_takes_nothing(client: AsyncClient, broker: Broke
     await until_waiting_for(broker, jobs, 0)
     await client.put("jobs", b"x")
     assert len(await client.browse("jobs")) == 1
+
+
+async def test_takes_together(client: AsyncClient, broker: Broker) -> None:
+    """Takes that are started together get a message each, in order, as long as there are some."""
+    await queue(broker)
+    await client.put_batch("jobs", [b"%d" % n for n in range(250)])
+    found = await asyncio.gather(*(client.take("jobs") for _ in range(260)))
+    assert [message.body for message in found if message is not None] == [b"%d" % n for n in range(250)]
+    assert found[250:] == [None] * 10
+
+
+async def test_those_who_got_nothing_wait_on(client: AsyncClient, broker: Broker) -> None:
+    """Of takes that wait together each is answered by a message of its own, whenever that comes."""
+    jobs = await queue(broker)
+    takings = [start(client.take("jobs", wait=60)) for _ in range(3)]
+    await until_waiting_for(broker, jobs)
+    for n in range(3):
+        await client.put("jobs", b"%d" % n)
+        assert (await takings[n]).body == b"%d" % n
+    assert await client.browse("jobs") == []
+
+
+async def test_one_of_several_takes_is_cancelled(client: AsyncClient, broker: Broker) -> None:
+    """It takes nothing; those with whom it waited go on, and leave the rest alone."""
+    jobs = await queue(broker)
+    takings = [start(client.take("jobs", wait=60)) for _ in range(3)]
+    await until_waiting_for(broker, jobs)
+    takings[0].cancel()
+    await until(takings[0].done)
+    await client.put_batch("jobs", [b"0", b"1", b"2"])
+    assert [(await taking).body for taking in takings[1:]] == [b"0", b"1"]
+    assert [message.body for message in await client.browse("jobs")] == [b"2"]
+
+
+async def test_a_take_cancelled_before_it_was_sent(client: AsyncClient, broker: Broker) -> None:
+    """Nobody asks for it."""
+    await queue(broker)
+    await client.put_batch("jobs", [b"0", b"1"])
+    takings = [start(client.take("jobs")) for _ in range(2)]
+    asyncio.get_running_loop().call_soon(takings[0].cancel)
+    assert (await takings[1]).body == b"0"
+    assert [message.body for message in await client.browse("jobs")] == [b"1"]
+
+
+async def test_takes_of_large_messages(client: AsyncClient) -> None:
+    """Everybody who takes gets a message while there are some, however many go into one answer."""
+    await client.create_queue("jobs")
+    for _ in range(7):
+        await client.put("jobs", b"x" * (3 << 20))
+    found = await asyncio.gather(*(client.take("jobs") for _ in range(9)))
+    assert sum(message is not None for message in found) == 7
+
+
+async def test_a_waiting_take_of_a_deleted_queue(client: AsyncClient, broker: Broker) -> None:
+    """Who waits for a message of a queue is told when it is deleted."""
+    jobs = await queue(broker)
+    takings = [start(client.take("jobs", wait=600)), start(client.lease("jobs", wait=600))]
+    await until_waiting_for(broker, jobs, 2)
+    await client.delete_queue("jobs")
+    for taking in takings:
+        with pytest.raises(NotFound, match="there is no queue"):
+            await asyncio.wait_for(taking, 60)
+
+
+async def test_what_cannot_be_sent(client: AsyncClient, broker: Broker) -> None:
+    """A number or a text that the protocol has no word for is refused, and the client goes on."""
+    await queue(broker)
+    with pytest.raises(InvalidInput, match="cannot be sent"):
+        await client.browse("jobs", after=1 << 70)
+    with pytest.raises(InvalidInput, match="cannot be sent"):
+        await client.publish("\udcff", "x")
+    assert await client.browse("jobs") == []
+
+
+async def test_a_name_that_cannot_be_sent(broker: Broker) -> None:
+    """A client whose name is no text does not connect."""
+    async with open_door(broker) as (_, port):
+        with pytest.raises(InvalidInput, match="cannot be sent"):
+            await AsyncClient(f"nuncius://127.0.0.1:{port}", name="\udcff").open()
+
+
+async def test_put_into_no_queue(client: AsyncClient) -> None:
+    """A message goes into at least one queue."""
+    with pytest.raises(InvalidInput, match="at least one queue"):
+        client.put([], b"x")
+
+
+async def test_takes_of_what_does_not_exist(client: AsyncClient) -> None:
+    """Everybody is told."""
+    found = await asyncio.gather(*(client.take("nothing") for _ in range(3)), return_exceptions=True)
+    assert [type(each) for each in found] == [NotFound] * 3
 
 
 async def test_several_queues(client: AsyncClient) -> None:

@@ -9,6 +9,7 @@ import pytest
 from broker.inside import everything, queue, start, until_waiting_for
 from fix_proxy import Connecting, Proxy
 from nuncius.broker import Broker
+from nuncius.broker.model import Letter
 from nuncius.client import AsyncClient, ConnectionLost, NunciusError, Timeout
 from nuncius.client.subscription import AsyncSubscription
 from racing import until
@@ -197,7 +198,7 @@ async def test_everything_has_a_timeout(proxy: Proxy, through: Connecting, broke
         "topics": client.topics,
         "create_queue": lambda: client.create_queue("more"),
     }
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         with pytest.raises(Timeout):
             await calls[call]()  # type: ignore[operator]
 
@@ -287,7 +288,7 @@ async def test_closing_without_a_connection(proxy: Proxy, through: Connecting, b
     proxy.refuse()
     proxy.cut()
     await until(lambda: proxy.clients == 0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         await client.close()
     reading.cancel()
     await asyncio.wait([reading])
@@ -296,9 +297,29 @@ async def test_closing_without_a_connection(proxy: Proxy, through: Connecting, b
 async def test_the_next_address(proxy: Proxy, through: Connecting, broker: Broker) -> None:
     """With several addresses a client goes to the next when one does not answer."""
     del through
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         client = await AsyncClient.connect(f"nuncius://127.0.0.1:1,127.0.0.1:{proxy.port}")
         proxy.cut()
         await client.publish("news", b"x")
         await client.close()
     assert await everything(broker, "news") == [b"x"]
+
+
+async def test_takes_that_shrink_while_there_is_no_connection(
+    proxy: Proxy, through: Connecting, broker: Broker
+) -> None:
+    """Of several takes that wait for a connection to come back, one is cancelled: none is taken for it."""
+    client = await through()
+    jobs = await queue(broker)
+    takings = [start(client.take("jobs", wait=60)) for _ in range(3)]
+    await until_waiting_for(broker, jobs)
+    proxy.refuse()
+    proxy.cut()
+    await until_waiting_for(broker, jobs, 0)
+    takings[0].cancel()
+    await until(takings[0].done)
+    for n in range(3):
+        await broker.queues.put_into_all([jobs], Letter(b"%d" % n))
+    proxy.flow()
+    assert [(await taking).body for taking in takings[1:]] == [b"0", b"1"]
+    assert [message.body for message in await client.browse("jobs")] == [b"2"]

@@ -136,6 +136,7 @@ def test_put_into_several_queues(ann: TelestoClient) -> None:
         ["y"],
     ]
     assert refused(ann.put_messages, new_message(first, "z"), [999]) is ErrorType.QUEUE_NOT_EXISTING
+    assert refused(ann.put_messages, new_message(0, "z"), []) is ErrorType.QUEUE_NOT_EXISTING
 
 
 def test_read_only(connect: Callable[..., TelestoClient], ann: TelestoClient) -> None:

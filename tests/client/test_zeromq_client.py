@@ -222,6 +222,29 @@ def test_another_count(ann: PubSubClient, dsn: str) -> None:
     assert read_all(ann, "news") == ["three"]
 
 
+def test_a_count_of_somebody_else(ann: PubSubClient, port: int, tmp_path: Path) -> None:
+    """When the broker has the count of a message that was never sent before, somebody else with this id has
+    put another message: that is no lost answer, and the client says so."""
+    ann.put("news", "one")
+    with PubSubClient("ann", f"tcp://127.0.0.1:{port}", directory=tmp_path / "other") as twin:
+        with pytest.raises(CountMismatch, match="has 1 messages of 'ann' in 'news', not 0"):
+            twin.put("news", "two")
+        twin.subscribe("news")
+        assert twin.put("news", "three") == 1
+        assert read_all(twin, "news") == ["three"]
+
+
+def test_a_broker_that_was_set_back(ann: PubSubClient) -> None:
+    """When the broker has less than the client has had (a backup was restored, say), what comes from then on
+    is got."""
+    ann.subscribe("news")
+    ann.put("news", "one")
+    ann._remembered.subscriptions["news"] = 7  # noqa: SLF001
+    assert ann.get("news") is None
+    ann.put("news", "two")
+    assert read_all(ann, "news") == ["two"]
+
+
 def test_unsubscribed_elsewhere(ann: PubSubClient, dsn: str) -> None:
     """A subscription that is gone is gone here too."""
     for use in (ann.get, ann.unsubscribe):
@@ -300,6 +323,41 @@ def test_what_is_in_it(ann: PubSubClient, tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_full_disk(ann: PubSubClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be noted has not happened: a message that was not returned is returned by the next call,
+    one that was not put is not put later."""
+
+    def full(_: int) -> None:
+        raise OSError("no space left")
+
+    ann.subscribe("news")
+    ann.put("news", "one")
+    ann.put("news", "two")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="no space left"):
+            ann.get("news")
+        with pytest.raises(OSError, match="no space left"):
+            ann.put("news", "three")
+    assert ann.published("news") == 2
+    assert ann.put("news", "four") == 1
+    assert read_all(ann, "news") == ["one", "two", "four"]
+
+
+def test_directories_that_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The names of directories that are made for a state are brought to the disk."""
+    synced: list[int] = []
+    original = os.fsync
+
+    def sync(file: int) -> None:
+        synced.append(os.fstat(file).st_ino)
+        original(file)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    State("ann", tmp_path / "deep" / "down").close()
+    assert synced == [tmp_path.stat().st_ino, (tmp_path / "deep").stat().st_ino]
+
+
 @pytest.mark.parametrize("name", ["a/b", "..", ".hidden", "ünï code", "a\nb"])
 def test_names_of_files(name: str, tmp_path: Path) -> None:
     """Whatever a client is called, its files lie in its directory."""
@@ -370,7 +428,7 @@ def die(port: int, directory: Path, steps: int, *todo: str) -> tuple[int, list[s
         [sys.executable, "-c", DYING, f"tcp://127.0.0.1:{port}", str(directory), str(steps), *todo],
         stdout=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
         env=os.environ,
     )

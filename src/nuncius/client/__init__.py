@@ -7,6 +7,7 @@ from nuncius.client.errors import (
     Closed,
     ConnectionLost,
     InvalidInput,
+    LeaseLost,
     NotAllowed,
     NotFound,
     NunciusError,
@@ -14,14 +15,17 @@ from nuncius.client.errors import (
     Refused,
     Timeout,
 )
+from nuncius.client.lease import AsyncLease
 from nuncius.client.model import Entry, Message, PutReceipt, Receipt
 from nuncius.client.subscription import AsyncSubscription
 from nuncius.client.sync import Client
+from nuncius.client.sync_lease import Lease
 from nuncius.client.sync_subscription import Subscription
 
 __all__ = [
     "AlreadyExists",
     "AsyncClient",
+    "AsyncLease",
     "AsyncSubscription",
     "CannotConnect",
     "Client",
@@ -29,6 +33,8 @@ __all__ = [
     "ConnectionLost",
     "Entry",
     "InvalidInput",
+    "Lease",
+    "LeaseLost",
     "Message",
     "NotAllowed",
     "NotFound",

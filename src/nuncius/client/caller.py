@@ -19,6 +19,8 @@ SWEEP_SECONDS = 0.05
 CONNECT_SECONDS = 10.0
 FIRST_RETRY_SECONDS = 0.05
 LAST_RETRY_SECONDS = 2.0
+# Numbers of more than 64 bits, halves of surrogate pairs, and what is no value of the protocol at all.
+UNSPEAKABLE = (OverflowError, ValueError, TypeError)
 
 
 class Pending:
@@ -47,6 +49,8 @@ class Caller:
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
         self.on_push: Callable[[Packet], bool] = lambda packet: False
+        self.on_unclaimed: Callable[[Packet], None] = lambda packet: None
+        """Gets answers that nobody waits for any more."""
         self.on_connected: Callable[[packets.Welcome], None] = lambda welcome: None
 
     async def connect(self, timeout: float) -> None:
@@ -72,11 +76,18 @@ class Caller:
             done(errors.Closed("the client is closed"))
             return
         deadline = self._loop.time() + timeout
-        self._pending[packet.request] = Pending(packet, done, deadline, repeatable)
+        pending = self._pending[packet.request] = Pending(packet, done, deadline, repeatable)
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
         if self._link is not None:
-            self._link.send(packet)
+            self._send(self._link, pending)
+
+    def _send(self, link: Link, pending: Pending) -> None:
+        try:
+            link.send(pending.packet)
+        except UNSPEAKABLE as error:
+            del self._pending[pending.packet.request]
+            pending.done(_cannot_be_sent(error))
 
     async def call(self, packet: Packet, timeout: float, *, repeatable: bool = True) -> Any:
         """Sends a request and waits for the answer."""
@@ -93,9 +104,21 @@ class Caller:
         try:
             return await future
         except asyncio.CancelledError:
-            if self._pending.pop(packet.request, None) is not None:
-                self.tell(packets.Withdraw(self.next_request(), packet.request))
+            self.withdraw(packet.request)
             raise
+
+    def withdraw(self, request: int, rest: Packet | None = None) -> bool:
+        """Takes a request back. What is left of it, if anything, is asked in its place should the connection
+        break. True if the node was told; it then answers at once with what it has."""
+        pending = self._pending.get(request)
+        if pending is None:
+            return False
+        if rest is None:
+            del self._pending[request]
+        else:
+            pending.packet = rest
+        self.tell(packets.Withdraw(self.next_request(), request))
+        return self._link is not None
 
     def tell(self, packet: Packet) -> None:
         """Sends a packet that has no answer, if there is a connection."""
@@ -141,10 +164,12 @@ class Caller:
     async def _open(self, host: str, port: int) -> None:
         self._welcomed = self._loop.create_future()
         _, link = await self._loop.create_connection(lambda: Link(self._received, self._lost), host, port)
-        self._opening = link
-        link.send(self._hello())
         try:
+            link.send(self._hello())
             welcome = await self._welcomed
+        except UNSPEAKABLE as error:
+            link.close()
+            raise _cannot_be_sent(error) from None
         except BaseException:
             link.close()
             raise
@@ -153,7 +178,7 @@ class Caller:
         self._link = link
         self.on_connected(welcome)
         for pending in list(self._pending.values()):
-            link.send(pending.packet)
+            self._send(link, pending)
 
     def _lost(self, link: Link) -> None:
         if self._welcomed is not None and not self._welcomed.done():
@@ -188,6 +213,7 @@ class Caller:
             return
         pending = self._pending.get(packet.request)
         if pending is None:
+            self.on_unclaimed(packet)
             return
         if type(packet) is packets.Error:
             if packet.code == packets.ErrorCode.CLOSING and pending.repeatable:
@@ -211,3 +237,7 @@ class Caller:
         pending = list(self._pending.values())
         self._pending.clear()
         return pending
+
+
+def _cannot_be_sent(error: Exception) -> errors.InvalidInput:
+    return errors.InvalidInput(f"this cannot be sent: {error}")

@@ -4,14 +4,17 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Self
 
 from nuncius.client import errors
 from nuncius.client.address import DEFAULT_URL, parse
 from nuncius.client.caller import Caller
+from nuncius.client.lease import give_back
 from nuncius.client.model import Body
 from nuncius.client.outbox import MAX_ROWS, Outbox
 from nuncius.client.subscription import AsyncSubscription, push_for
+from nuncius.client.takers import Takers
 from nuncius.doors.telesto import packets
 
 TIMEOUT = 30.0
@@ -34,7 +37,9 @@ class Calls:
         self._caller = Caller(parse(url), self._hello)
         self._caller.on_push = self._pushed
         self._caller.on_connected = self._connected
+        self._caller.on_unclaimed = partial(give_back, self._caller)
         self._outbox = Outbox(self._caller, self._last_count if publisher else None)
+        self._takers = Takers(self._caller)
         self._subscriptions: dict[int, AsyncSubscription] = {}
         self._paused: set[AsyncSubscription] = set()
         self._tasks: set[asyncio.Task[None]] = set()

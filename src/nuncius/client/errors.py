@@ -39,6 +39,11 @@ class ConnectionLost(OutcomeUnknown):
     """The connection broke during a call that must not be repeated."""
 
 
+class LeaseLost(NunciusError):
+    """This client does not have the message in hand (any more). Unless it was settled before, it comes
+    again."""
+
+
 class CannotConnect(NunciusError):
     """No node could be reached."""
 
@@ -58,6 +63,7 @@ _BY_CODE: dict[int, type[NunciusError]] = {
     ErrorCode.UNKNOWN: OutcomeUnknown,
     ErrorCode.FAILED: Refused,
     ErrorCode.CLOSING: ConnectionLost,
+    ErrorCode.NOT_HELD: LeaseLost,
 }
 
 

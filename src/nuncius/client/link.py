@@ -20,7 +20,7 @@ class Link(asyncio.Protocol):
         if self._lost:
             return
         if not self._out:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         self._out.append(native.encode(packet))
 
     def pause(self) -> None:
@@ -33,7 +33,7 @@ class Link(asyncio.Protocol):
 
     def close(self) -> None:
         if not self._lost:
-            self._flush()
+            self.flush()
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -53,7 +53,8 @@ class Link(asyncio.Protocol):
         self._lost = True
         self._on_lost(self)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Sends now what would go out at the end of the turn."""
         if self._out and not self._lost:
             data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
             self._out.clear()

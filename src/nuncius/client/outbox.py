@@ -78,6 +78,8 @@ class Outbox:
                 # answered while the other is stored.
                 self._send(pile.split())
             self._send(pile)
+        if self._caller.link is not None:
+            self._caller.link.flush()
 
     def _send(self, pile: Pile) -> None:
         count = self._counts.get(pile.place)

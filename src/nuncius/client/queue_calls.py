@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from nuncius.client import errors
 from nuncius.client.calls import Calls
 from nuncius.client.checks import check_message, headers_text
+from nuncius.client.lease import AsyncLease, ask_for_leases
 from nuncius.client.model import (
     Body,
     Message,
@@ -37,6 +38,8 @@ class QueueCalls(Calls):
         data = self._checked(body)
         check_message(priority, receiver, context)
         header = headers_text(headers) if headers else None
+        if not queue:
+            raise errors.InvalidInput("name at least one queue")
         timeout = timeout or self._timeout
         several = None if isinstance(queue, str) else PutPile(queue, timeout)
         pile = several or self._outbox.puts(str(queue), timeout)
@@ -82,8 +85,8 @@ class QueueCalls(Calls):
     ) -> Message | None:
         """Takes a message: the one with the highest priority, or, with mode 'time', the oldest. Waits up to
         `wait` seconds for one; None if there is none."""
-        found = await self.take_batch(queue, 1, wait=wait, mode=mode, sender=sender, context=context)
-        return found[0] if found else None
+        found = await self._takers.take((queue, _mode(mode), sender, context, wait, self._timeout))
+        return None if found is None else to_message(queue, found)
 
     async def take_batch(
         self,
@@ -95,13 +98,11 @@ class QueueCalls(Calls):
         sender: int = 0,
         context: int = 0,
     ) -> list[Message]:
-        """Takes up to `limit` messages; waits up to `wait` seconds for the first."""
-        if mode not in MODES:
-            raise errors.InvalidInput(f"mode is 'priority' or 'time', not {mode!r}")
+        """Takes up to `limit` messages, fewer if they are large; waits up to `wait` seconds for the first."""
         answer = await self._call(
-            packets.Take, queue, limit, MODES[mode], sender, context, int(wait * 1000), wait=wait
+            packets.Take, queue, limit, _mode(mode), sender, context, int(wait * 1000), wait=wait
         )
-        return [_message(queue, message) for message in answer.messages]
+        return [to_message(queue, message) for message in answer.messages]
 
     async def messages(self, queue: str, *, mode: str = "priority") -> AsyncIterator[Message]:
         """Takes messages of a queue as they come, for ever."""
@@ -110,10 +111,27 @@ class QueueCalls(Calls):
             if message is not None:
                 yield message
 
+    async def lease(self, queue: str, *, wait: float = 0) -> AsyncLease | None:
+        """Takes a message, the one with the highest priority, that comes again unless it is settled. Waits up
+        to `wait` seconds for one; None if there is none."""
+        packet = packets.Lease(self._caller.next_request(), queue, 1, int(wait * 1000))
+        answer, link = await ask_for_leases(self._caller, packet, self._timeout + wait)
+        if not answer.messages:
+            return None
+        (found,) = answer.messages
+        return AsyncLease(self._caller, link, self._timeout, found, to_message(queue, found.message))
+
+    async def leases(self, queue: str) -> AsyncIterator[AsyncLease]:
+        """Takes messages of a queue as they come, for ever; each comes again unless it is settled."""
+        while True:
+            lease = await self.lease(queue, wait=60)
+            if lease is not None:
+                yield lease
+
     async def browse(self, queue: str, *, after: int = 0, limit: int = 100) -> list[Message]:
         """Messages of a queue, oldest first, without taking them."""
         answer = await self._call(packets.Browse, queue, after, limit)
-        return [_message(queue, message) for message in answer.messages]
+        return [to_message(queue, message) for message in answer.messages]
 
     async def request(
         self,
@@ -139,7 +157,7 @@ class QueueCalls(Calls):
         )
         if not answer.messages:
             raise errors.Timeout(f"no answer within {timeout:g} seconds")
-        return _message(queue, answer.messages[0])
+        return to_message(queue, answer.messages[0])
 
     async def _identify(self) -> None:
         """Answers need somebody to go to: a client without a name takes one for as long as it lives."""
@@ -183,7 +201,14 @@ class QueueCalls(Calls):
         ]
 
 
-def _message(queue: str, message: packets.Message) -> Message:
+def _mode(name: str) -> int:
+    try:
+        return MODES[name]
+    except KeyError:
+        raise errors.InvalidInput(f"mode is 'priority' or 'time', not {name!r}") from None
+
+
+def to_message(queue: str, message: packets.Message) -> Message:
     return Message(
         message.body,
         message.time,

@@ -6,8 +6,9 @@ from concurrent.futures import Future
 from nuncius.client.aio import AsyncClient
 from nuncius.client.background import Background
 from nuncius.client.model import Body, Message, PutReceipt, QueueState
+from nuncius.client.sync_lease import Lease
 
-LONG_WAIT = 60.0  # of one request; `messages` sends one after the other
+LONG_WAIT = 60.0  # of one request; `messages` and `leases` send one after the other
 
 
 class SyncQueueCalls:
@@ -97,7 +98,7 @@ class SyncQueueCalls:
         sender: int = 0,
         context: int = 0,
     ) -> list[Message]:
-        """Takes up to `limit` messages; waits up to `wait` seconds for the first."""
+        """Takes up to `limit` messages, fewer if they are large; waits up to `wait` seconds for the first."""
         return self._background.call(
             self._async.take_batch,
             queue,
@@ -114,6 +115,19 @@ class SyncQueueCalls:
             message = self.take(queue, wait=LONG_WAIT, mode=mode)
             if message is not None:
                 yield message
+
+    def lease(self, queue: str, *, wait: float = 0) -> Lease | None:
+        """Takes a message, the one with the highest priority, that comes again unless it is settled. Waits up
+        to `wait` seconds for one; None if there is none."""
+        found = self._background.call(self._async.lease, queue, wait=wait)
+        return None if found is None else Lease(found, self._background)
+
+    def leases(self, queue: str) -> Iterator[Lease]:
+        """Takes messages of a queue as they come, for ever; each comes again unless it is settled."""
+        while True:
+            lease = self.lease(queue, wait=LONG_WAIT)
+            if lease is not None:
+                yield lease
 
     def browse(self, queue: str, *, after: int = 0, limit: int = 100) -> list[Message]:
         """Messages of a queue, oldest first, without taking them."""

@@ -157,7 +157,7 @@ class TelestoClient:
 
     def put_messages(self, message: Message, queue_ids: list[int]) -> None:
         """Puts a message into its queue, if it has one, and into all of these, or into none."""
-        own, *others = [message.queue_id, *queue_ids] if message.queue_id else queue_ids
+        own, *others = [message.queue_id, *queue_ids] if message.queue_id else queue_ids or [0]
         first = _with(message, queue_id=own)
         self._call(table.PutMessage(self._next_id(), first, others), table.Success)
 

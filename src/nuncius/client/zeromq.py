@@ -14,7 +14,14 @@ import msgspec
 
 from nuncius.client.errors import AlreadyExists, InvalidInput, NotFound, Refused
 from nuncius.client.zeromq_link import Link, NoAnswer
-from nuncius.client.zeromq_state import Publication, State, StateDamaged, StateInUse, default_directory
+from nuncius.client.zeromq_state import (
+    Publication,
+    Remembered,
+    State,
+    StateDamaged,
+    StateInUse,
+    default_directory,
+)
 from nuncius.doors.zeromq.pubsub_codec import (
     ACCEPTED,
     ERROR,
@@ -88,8 +95,11 @@ class PubSubClient:
             raise InvalidInput("at least one try, with some time for an answer")
         self._id = client_id
         self._state = State(client_id, default_directory() if directory is None else Path(directory))
-        self._remembered = self._state.remembered
         self._link = Link(url, timeout, tries)
+
+    @property
+    def _remembered(self) -> Remembered:
+        return self._state.remembered
 
     # Publishing
 
@@ -104,7 +114,7 @@ class PubSubClient:
         _check_name(topic)
         publication = self._remembered.publications.setdefault(topic, Publication())
         if publication.pending is not None:
-            self._complete(topic, publication)
+            self._complete(topic, publication, again=True)
         publication.pending = body.encode() if isinstance(body, str) else body
         self._state.save()
         return self._complete(topic, publication)
@@ -114,19 +124,21 @@ class PubSubClient:
         program that numbers its messages goes on from here."""
         publication = self._remembered.publications.get(topic, Publication())
         if publication.pending is not None:
-            self._complete(topic, publication)
+            self._complete(topic, publication, again=True)
         return publication.count
 
-    def _complete(self, topic: str, publication: Publication) -> int | None:
+    def _complete(self, topic: str, publication: Publication, *, again: bool = False) -> int | None:
+        """Puts what is pending. Only if it may have been sent before, in this call or `again`, can its own
+        count be there already; else that is somebody else's."""
         assert publication.pending is not None
         count = publication.count + 1
         try:
-            kind, fields = self._ask(Put(self._id, topic, count, publication.pending))
+            kind, fields, sent = self._ask(Put(self._id, topic, count, publication.pending))
         except InvalidInput:
             self._settle(publication, publication.count)
             raise
         number = int(fields[0])
-        if kind == ACCEPTED or number == count:
+        if kind == ACCEPTED or (number == count and (again or sent > 1)):
             self._settle(publication, count)
             return number if kind == ACCEPTED else None
         self._settle(publication, number)
@@ -163,14 +175,14 @@ class PubSubClient:
     def unsubscribe(self, topic: str) -> None:
         """Ends a subscription; what was pending is dropped."""
         _check_name(topic)
-        kind, _ = self._ask(Unsubscribe(self._id, topic))
+        kind, *_ = self._ask(Unsubscribe(self._id, topic))
         known = self._forget(topic)
         if kind == ERROR and not known:  # else an earlier try has ended it
             raise NotSubscribed(f"{self._id!r} is not subscribed to {topic!r}")
 
     def _resume(self, topic: str) -> tuple[bool, int]:
         """Whether this made a subscription, and the last id that is confirmed."""
-        kind, fields = self._ask(Subscribe(self._id, topic, resume=True))
+        kind, fields, _ = self._ask(Subscribe(self._id, topic, resume=True))
         return kind == ACCEPTED, int(fields[-1])
 
     def _forget(self, topic: str) -> bool:
@@ -212,27 +224,33 @@ class PubSubClient:
                 raise NotSubscribed(f"{self._id!r} is not subscribed to {topic!r}")
             part = min(wait, LONGEST_WAIT)  # so that we notice when the broker is gone
             wait -= part
-            kind, fields = self._ask(Get(self._id, topic, last + 1, part), part)
+            kind, fields, _ = self._ask(Get(self._id, topic, last + 1, part), part)
             if kind == ACCEPTED:
                 return Message(topic, last + 1, fields[1], int(fields[0]))
             if fields[0] == NOT_SUBSCRIBED:
                 self._forget(topic)
                 raise NotSubscribed(f"{self._id!r} is not subscribed to {topic!r} any more")
-            if int(fields[0]) > last:
+            latest = int(fields[0])
+            if latest > last:
                 # It has been there and is gone: somebody with our name had it, perhaps we before our state
                 # was restored from a copy.
                 self._remembered.subscriptions[topic] = max(last + 1, self._resume(topic)[1])
+                self._state.save()
+            elif latest < last:
+                # The broker was set back, to a backup perhaps. What it has we had; what comes now is new.
+                self._remembered.subscriptions[topic] = latest
                 self._state.save()
             elif not wait:
                 return None
 
     # The connection
 
-    def _ask(self, request: Request, patience: float = 0.0) -> tuple[bytes, list[bytes]]:
-        kind, *fields = self._link.ask(encode(request), patience)
+    def _ask(self, request: Request, patience: float = 0.0) -> tuple[bytes, list[bytes], int]:
+        """The kind of the answer, its fields, and how often the request was sent."""
+        (kind, *fields), sent = self._link.ask(encode(request), patience)
         if kind == INVALID:
             raise InvalidInput("the broker does not accept such a name, number or size")
-        return kind, fields
+        return kind, fields, sent
 
     def close(self) -> None:
         self._link.close()

@@ -23,15 +23,16 @@ class Link:
         self._context = zmq.Context(io_threads=1)
         self._socket: zmq.Socket[bytes] | None = None
 
-    def ask(self, request: Sequence[bytes], patience: float = 0.0) -> list[bytes]:
-        """The answer to a request; `patience` is how many seconds more than usual it may take."""
+    def ask(self, request: Sequence[bytes], patience: float = 0.0) -> tuple[list[bytes], int]:
+        """The answer to a request, and how often it was sent; `patience` is how many seconds more than usual
+        the answer may take."""
         milliseconds = int((self._timeout + patience) * 1000)
-        for _ in range(self._tries):
+        for sent in range(1, self._tries + 1):
             try:
                 socket = self._connected()
                 socket.send_multipart(request)
                 if socket.poll(milliseconds, zmq.POLLIN):
-                    return socket.recv_multipart()
+                    return socket.recv_multipart(), sent
             except BaseException:
                 self._drop()
                 raise

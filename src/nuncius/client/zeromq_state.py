@@ -52,7 +52,7 @@ class State:
         name = _file_name(client_id)
         self._directory = directory
         self._file = directory / f"{name}.json"
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make(directory)
         self._lock = os.open(directory / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
@@ -60,6 +60,7 @@ class State:
             except BlockingIOError:
                 raise StateInUse(f"another process uses {self._file}") from None
             self.remembered = self._load(client_id)
+            self._saved = msgspec.json.encode(self.remembered)
         except BaseException:
             os.close(self._lock)
             raise
@@ -70,19 +71,25 @@ class State:
             self._lock = -1
 
     def save(self) -> None:
-        """When this returns, it is on the disk."""
+        """When this returns, it is on the disk. When it raises, nothing is remembered that was not before:
+        what could not be noted has not happened."""
+        text = msgspec.json.encode(self.remembered)
+        try:
+            self._write(text + b"\n")
+        except BaseException:
+            self.remembered = msgspec.json.decode(self._saved, type=Remembered)
+            raise
+        self._saved = text
+
+    def _write(self, text: bytes) -> None:
         draft = self._file.with_suffix(".new")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
-            file.write(msgspec.json.encode(self.remembered) + b"\n")
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(self._file)
-        directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        _sync(self._directory)
 
     def _load(self, client_id: str) -> Remembered:
         try:
@@ -96,6 +103,23 @@ class State:
         if remembered.client != client_id:
             raise StateDamaged(f"{self._file} belongs to client {remembered.client!r}")
         return remembered
+
+
+def _make(directory: Path) -> None:
+    """Makes a directory, and those above it, that are there after a crash, too."""
+    if not directory.is_dir():
+        _make(directory.parent)
+        directory.mkdir(mode=0o700, exist_ok=True)
+        _sync(directory.parent)
+
+
+def _sync(directory: Path) -> None:
+    """Brings the names in a directory to the disk."""
+    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def _file_name(client_id: str) -> str:

@@ -51,7 +51,7 @@ async def raw(port: int, data: bytes) -> bytes:
     with contextlib.suppress(OSError):
         writer.write(data)
         writer.write_eof()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while chunk := await reader.read(1 << 16):
                 answer += chunk
     writer.close()
@@ -179,6 +179,29 @@ async def test_who_is_delivered_to_and_never_reads(node: "nuncius.testing.Broker
             peak = max(peak, process.memory_info().rss)
         assert (peak - before) < 300 * MEGABYTE, (peak - before) // MEGABYTE
         await peer.close()
+
+
+async def test_who_takes_and_never_reads(node: "nuncius.testing.Broker") -> None:
+    """Somebody who asks for many large messages and never reads gets a few; the rest is left to others."""
+    async with node.async_client() as client:
+        await client.create_queue("large")
+        for _ in range(12):
+            await client.put_batch("large", [b"x" * 1_000_000] * 20)
+        process = psutil.Process(node.pid)
+        before = process.memory_info().rss
+        peer = await open_peer(node.port)
+        await peer.hello()
+        peer.send(*(packets.Take(n, "large", 1 + n % 1000, wait_ms=60_000) for n in range(10, 3010)))
+        peak = 0
+        for n in range(60):
+            await client.publish("small", b"%d" % n)
+            peak = max(peak, process.memory_info().rss)
+        assert (peak - before) < 150 * MEGABYTE, (peak - before) // MEGABYTE
+        assert await client.take("large") is not None
+        (state,) = await client.queues("large")
+        assert state.depth > 150
+        await peer.close()
+        await client.delete_queue("large")
 
 
 async def test_who_only_begins(node: "nuncius.testing.Broker") -> None:

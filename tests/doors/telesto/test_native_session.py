@@ -8,7 +8,7 @@ import pytest
 from broker.inside import put, queue, readers, until_waiting_for
 from native_peer import NativePeer, connections, open_door, open_peer
 from nuncius.broker import Broker
-from nuncius.doors.telesto import native, packets
+from nuncius.doors.telesto import delivery, native, packets
 from nuncius.doors.telesto.door import TelestoDoor
 from nuncius.doors.telesto.packets import ErrorCode
 from nuncius.store.driver import Connection
@@ -260,7 +260,7 @@ async def test_into_one_and_into_several_in_order(
         answer = await peer.expect(packets.PutDone)
         answers[answer.request] = answer
     assert [answers[n].skipped for n in (2, 3, 4)] == [0, 0, 0]
-    await until_somebody_waits(observer, "nuncius put")
+    await until_somebody_waits(observer, "nuncius put and take")
     await other.execute("commit")
     assert (await peer.expect(packets.PutDone)).request == 1
     taken = await broker.queues.take(jobs, limit=9)
@@ -460,7 +460,7 @@ async def test_shutting_down(broker: Broker) -> None:
         await until(lambda: readers(broker) == 1)
         peer.send(*(packets.Publish(n, "t", [b"x"], None, None, 0, n) for n in range(10, 60)))
         await until(lambda: broker.pressure.level > 10_000)
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(40):
             await door.close()
         answers = {}
         while (packet := await peer.receive()) is not None:
@@ -469,3 +469,39 @@ async def test_shutting_down(broker: Broker) -> None:
         assert answers[6].code == ErrorCode.CLOSING
         assert all(isinstance(answers[n], packets.Published) for n in range(10, 60))
         await peer.close()
+
+
+async def test_attaching_twice_with_one_number(peer: NativePeer, broker: Broker) -> None:
+    """The second of two Attaches with one request id is refused, however soon it comes."""
+    await broker.subscriptions.subscribe("news", "sue", start="earliest")
+    peer.send(packets.Attach(90, "news", "sue", 10), packets.Attach(90, "news", "sue", 10))
+    assert "new request id" in await peer.refused(ErrorCode.INVALID)
+    await peer.expect(packets.Done)
+    await broker.topics.publish("news", [b"x"])
+    assert (await peer.expect(packets.Entries)).bodies == [b"x"]
+    assert isinstance(await peer.ask(packets.Detach, 90), packets.Done)
+    await until(lambda: readers(broker) == 0)
+
+
+async def test_attaching_too_often(peer: NativePeer, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection has so many subscriptions delivered and no more; one that is detached makes room."""
+    monkeypatch.setattr(delivery, "MAX_ATTACHED", 3)
+    await broker.subscriptions.subscribe("news", "sue")
+    for number in (90, 91, 92):
+        peer.send(packets.Attach(number, "news", "sue", 10))
+        await peer.expect(packets.Done)
+    peer.send(packets.Attach(93, "news", "sue", 10))
+    assert "at most 3" in await peer.refused(ErrorCode.INVALID)
+    await peer.ask(packets.Detach, 91)
+    peer.send(packets.Attach(93, "news", "sue", 10))
+    await peer.expect(packets.Done)
+
+
+async def test_detaching_at_once(peer: NativePeer, broker: Broker) -> None:
+    """A Detach that follows its Attach before that is answered ends it."""
+    await broker.subscriptions.subscribe("news", "sue", start="earliest")
+    await broker.topics.publish("news", [b"x"])
+    peer.send(packets.Attach(90, "news", "sue", 10), packets.Detach(91, 90))
+    answers = [await peer.expect(packets.Done), await peer.expect(packets.Done)]
+    assert {answer.request for answer in answers} == {90, 91}
+    assert isinstance(await peer.ask(packets.Ping), packets.Pong)

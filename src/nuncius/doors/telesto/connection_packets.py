@@ -64,7 +64,8 @@ class Status(Packet, tag=0x0D):
 
 
 class Withdraw(Packet, tag=0x41):
-    """A Take or Fetch that still waits is not wanted any more. Not answered; the withdrawn request is."""
+    """A Take, Lease or Fetch that still waits is not wanted any more. Not answered; the withdrawn request
+    is."""
 
     waiting: int
 
@@ -99,3 +100,4 @@ class ErrorCode:
     UNKNOWN = 7  # the outcome is unknown
     FAILED = 8  # the store refused; nothing was stored
     CLOSING = 9  # the node is shutting down
+    NOT_HELD = 10  # this connection does not hold that lease; nothing was changed

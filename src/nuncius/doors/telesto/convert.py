@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from nuncius.broker.model import Entries, Message
+from nuncius.broker.model import Entries, Leased, Message
 from nuncius.doors.telesto import packets
 
 MAX_WAIT = 3600.0
@@ -27,6 +27,12 @@ def wire_message(message: Message) -> packets.Message:
         message.time,
         message.body,
         message.headers,
+    )
+
+
+def wire_leased(leased: Leased) -> packets.LeasedMessage:
+    return packets.LeasedMessage(
+        leased.lease_id, leased.attempts, leased.origin, wire_message(leased.message)
     )
 
 

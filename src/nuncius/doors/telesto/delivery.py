@@ -11,10 +11,12 @@ from nuncius.broker.model import Reader, Subscription
 from nuncius.doors.telesto import native, packets
 from nuncius.doors.telesto.convert import wire_entries
 from nuncius.doors.telesto.errors import error_packet
+from nuncius.doors.telesto.large_answers import LargeAnswers
 from nuncius.doors.telesto.packets import Packet
 from nuncius.doors.wire import Wire
 
 BATCH = 2000  # entries a packet, at most
+MAX_ATTACHED = 1000  # subscriptions a connection, at most
 
 
 class _Delivery:
@@ -28,9 +30,10 @@ class _Delivery:
 
 
 class Deliveries:
-    def __init__(self, broker: Broker, wire: Wire) -> None:
+    def __init__(self, broker: Broker, wire: Wire, large_answers: LargeAnswers) -> None:
         self._broker = broker
         self._wire = wire
+        self._large_answers = large_answers
         self._deliveries: dict[int, _Delivery] = {}
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -38,15 +41,25 @@ class Deliveries:
     async def attach(self, packet: packets.Attach) -> Packet:
         if packet.request in self._deliveries or packet.credit < 1:
             raise InvalidInput("attach with a new request id and a credit of at least 1")
-        self._subscriptions.pop((packet.topic, packet.subscriber), None)  # it may be another one by now
-        subscription = await self._find(packet.topic, packet.subscriber)
-        reader = await self._broker.subscriptions.reader(subscription)
-        delivery = _Delivery(packet.request, packet.credit)
-        answering = asyncio.current_task()
-        assert answering is not None
-        delivery.task = asyncio.get_running_loop().create_task(self._deliver(delivery, reader, answering))
-        self._deliveries[packet.request] = delivery
+        if len(self._deliveries) >= MAX_ATTACHED:
+            raise InvalidInput(f"a connection attaches to at most {MAX_ATTACHED} subscriptions")
+        delivery = self._deliveries[packet.request] = _Delivery(packet.request, packet.credit)
+        try:
+            self._subscriptions.pop((packet.topic, packet.subscriber), None)  # it may be another one by now
+            subscription = await self._find(packet.topic, packet.subscriber)
+            reader = await self._broker.subscriptions.reader(subscription)
+        except BaseException:
+            self._drop(delivery)
+            raise
+        if self._deliveries.get(packet.request) is delivery:  # nobody has detached it meanwhile
+            answering = asyncio.current_task()
+            assert answering is not None
+            delivery.task = asyncio.get_running_loop().create_task(self._deliver(delivery, reader, answering))
         return packets.Done(packet.request)
+
+    def _drop(self, delivery: _Delivery) -> None:
+        if self._deliveries.get(delivery.request) is delivery:
+            del self._deliveries[delivery.request]
 
     async def detach(self, packet: packets.Detach) -> Packet:
         delivery = self._deliveries.pop(packet.attached, None)
@@ -87,8 +100,7 @@ class Deliveries:
         if result is not None:
             self._subscriptions.clear()  # it may have been one that is gone
             answer = error_packet(request, result)
-        self._wire.send(native.encode(answer))
-        self._wire.answered(cost)
+        self._wire.answer(native.encode(answer), cost)
 
     async def _find(self, topic: str, subscriber: str) -> Subscription:
         known = self._subscriptions.get((topic, subscriber))
@@ -110,11 +122,10 @@ class Deliveries:
                 while delivery.credit <= 0:
                     delivery.credited.clear()
                     await delivery.credited.wait()
-                await self._wire.writable()
-                found = await reader.next(min(BATCH, delivery.credit), self._wire)
+                found = await reader.next(min(BATCH, delivery.credit), self._wire, self._large_answers)
                 delivery.credit -= found.end - found.start
                 answer = wire_entries(delivery.request, found.partition, found.entries)
                 self._wire.send(native.encode(answer))
         except Exception as error:
-            self._deliveries.pop(delivery.request, None)
+            self._drop(delivery)
             self._wire.send(native.encode(error_packet(delivery.request, error)))

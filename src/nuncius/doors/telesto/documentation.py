@@ -26,7 +26,13 @@ GROUPS = (
     ("Subscriptions and counts", range(0x20, 0x30)),
     ("Queues and clients", range(0x30, 0x50)),
 )
-STATES = (packets.TopicState, packets.SubscriptionState, packets.Message, packets.QueueState)
+STATES = (
+    packets.TopicState,
+    packets.SubscriptionState,
+    packets.Message,
+    packets.LeasedMessage,
+    packets.QueueState,
+)
 
 # What a request is answered with when all goes well; every request may get an Error instead.
 ANSWERED_WITH: dict[type[Packet], type[Packet] | None] = {
@@ -51,6 +57,9 @@ ANSWERED_WITH: dict[type[Packet], type[Packet] | None] = {
     packets.LastCount: packets.Number,
     packets.Put: packets.PutDone,
     packets.Take: packets.Messages,
+    packets.Lease: packets.Leased,
+    packets.Settle: packets.Done,
+    packets.Release: packets.Done,
     packets.Ask: packets.Messages,
     packets.Browse: packets.Messages,
     packets.CreateQueue: packets.Number,

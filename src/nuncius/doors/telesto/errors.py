@@ -13,6 +13,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (errors.NotFound, ErrorCode.NOT_FOUND),
     (errors.AlreadyExists, ErrorCode.EXISTS),
     (errors.NotAllowed, ErrorCode.NOT_ALLOWED),
+    (errors.NotHeld, ErrorCode.NOT_HELD),
     (errors.StoreUnavailable, ErrorCode.UNAVAILABLE),
     (errors.OutcomeUnknown, ErrorCode.UNKNOWN),
     (errors.CallFailed, ErrorCode.FAILED),

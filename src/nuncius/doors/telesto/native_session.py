@@ -8,14 +8,15 @@ from typing import Any
 from nuncius import __version__
 from nuncius.broker import Broker
 from nuncius.broker.errors import InvalidInput, NotAllowed
-from nuncius.broker.model import FULL, Client, Letter, Message, Publisher, Queue, Stored, Waiter
+from nuncius.broker.model import FULL, Client, Letter, Publisher, Queue, Stored
 from nuncius.doors.telesto import native, packets
-from nuncius.doors.telesto.convert import seconds, wire_message
 from nuncius.doors.telesto.delivery import Deliveries
 from nuncius.doors.telesto.errors import error_packet
+from nuncius.doors.telesto.held import Held
 from nuncius.doors.telesto.large_answers import LargeAnswers
 from nuncius.doors.telesto.packets import ErrorCode, Packet
 from nuncius.doors.telesto.queue_requests import QUEUE_REQUESTS
+from nuncius.doors.telesto.takes import Takes
 from nuncius.doors.telesto.topic_requests import TOPIC_REQUESTS
 from nuncius.doors.telesto.turns import Turns
 from nuncius.doors.wire import Wire
@@ -38,16 +39,19 @@ class NativeSession:
         self._decoder = native.requests()
         self._incomplete = 0
         self.large_answers = LargeAnswers(wire)
-        self._waiters: dict[int, Waiter] = {}
-        self._seeking: dict[int, int] = {}  # takes whose queue is being looked up: what they cost
+        self._held = Held(self)
+        self._takes = Takes(self, self._held)
         self._tasks: dict[int, asyncio.Task[Packet]] = {}
         self._patient: set[int] = set()  # tasks that wait for something to come
         self._puts = Turns()  # of what is counted
-        self._deliveries = Deliveries(broker, wire)
+        self._deliveries = Deliveries(broker, wire, self.large_answers)
         self._handlers: dict[type[Packet], Callable[[Any, int], None]] = {
             packets.Publish: self._publish,
             packets.Put: self._put,
-            packets.Take: self._take,
+            packets.Take: self._takes.take,
+            packets.Lease: self._takes.lease,
+            packets.Settle: self._held.settle,
+            packets.Release: self._held.release,
             packets.Confirm: self._deliveries.confirm,
         }
 
@@ -76,6 +80,7 @@ class NativeSession:
         self._closing = True
         self.broker.pressure.incomplete -= self._incomplete
         self._send_away()
+        self._held.lost()
         for task in self._tasks.values():
             task.cancel()
 
@@ -89,11 +94,7 @@ class NativeSession:
     def _send_away(self) -> None:
         """Those who wait for something to come will not get it here."""
         self._deliveries.close()
-        for waiter in list(self._waiters.values()):
-            self.broker.queues.leave(waiter)
-            waiter.done(None)
-        while self._seeking:
-            self._taken(*self._seeking.popitem(), None)
+        self._takes.send_away()
         for request in self._patient:
             self._tasks[request].cancel()
 
@@ -101,16 +102,16 @@ class NativeSession:
         kind = type(packet)
         handler = self._handlers.get(kind)
         if self._closing:
-            self._refuse(packet.request, cost, ErrorCode.CLOSING, "the node is shutting down")
+            self.refuse(packet.request, cost, ErrorCode.CLOSING, "the node is shutting down")
         elif kind is native.Unreadable:
-            self._refuse(packet.request, cost, ErrorCode.PROTOCOL, packet.reason)
+            self.refuse(packet.request, cost, ErrorCode.PROTOCOL, packet.reason)
         elif not self._welcomed and kind is not packets.Hello:
-            self._refuse(packet.request, cost, ErrorCode.PROTOCOL, "say Hello first")
+            self.refuse(packet.request, cost, ErrorCode.PROTOCOL, "say Hello first")
         elif handler is not None:
             try:
                 handler(packet, cost)
             except Exception as error:
-                self._fail(packet.request, cost, error)
+                self.fail(packet.request, cost, error)
         elif kind is packets.Credit:
             self._deliveries.credit(packet.request, packet.entries)
             self.wire.answered(cost)
@@ -125,15 +126,14 @@ class NativeSession:
     def _send(self, packet: Packet) -> None:
         self.wire.send(native.encode(packet))
 
-    def _reply(self, cost: int, packet: Packet) -> None:
-        self.wire.send(native.encode(packet))
-        self.wire.answered(cost)
+    def reply(self, cost: int, packet: Packet) -> None:
+        self.wire.answer(native.encode(packet), cost)
 
-    def _refuse(self, request: int, cost: int, code: int, text: str) -> None:
-        self._reply(cost, packets.Error(request, code, text))
+    def refuse(self, request: int, cost: int, code: int, text: str) -> None:
+        self.reply(cost, packets.Error(request, code, text))
 
-    def _fail(self, request: int, cost: int, error: Exception) -> None:
-        self._reply(cost, error_packet(request, error))
+    def fail(self, request: int, cost: int, error: Exception) -> None:
+        self.reply(cost, error_packet(request, error))
 
     # Messages: callbacks, no tasks
 
@@ -153,9 +153,9 @@ class NativeSession:
 
     def _published(self, request: int, cost: int, placed: Any) -> None:
         if isinstance(placed, Exception):
-            self._fail(request, cost, placed)
+            self.fail(request, cost, placed)
         else:
-            self._reply(
+            self.reply(
                 cost,
                 packets.Published(request, placed.partition, placed.offset, placed.skipped, placed.scattered),
             )
@@ -232,58 +232,14 @@ class NativeSession:
     def _stored(self, request: int, cost: int, counted: bool, stored: Stored | Exception) -> None:
         if isinstance(stored, Exception):
             self.broker.queues.names.forget_all()  # it may have been a queue that is gone
-            self._fail(request, cost, stored)
+            self.fail(request, cost, stored)
         else:
-            self._reply(cost, packets.PutDone(request, list(stored.ids), stored.skipped))
+            self.reply(cost, packets.PutDone(request, list(stored.ids), stored.skipped))
         if counted:
             self._puts.leave()
 
-    def _take(self, packet: packets.Take, cost: int) -> None:
-        if packet.request in self._seeking or packet.request in self._waiters:
-            raise InvalidInput("there is a Take with that request id already")
-        self._seeking[packet.request] = cost
-        self.broker.queues.names.when_known(packet.queue, partial(self._take_from, packet, cost))
-
-    def _take_from(self, packet: packets.Take, cost: int, queue: Queue | Exception) -> None:
-        if self._seeking.pop(packet.request, None) is None:
-            return  # withdrawn meanwhile
-        if isinstance(queue, Exception):
-            self._fail(packet.request, cost, queue)
-            return
-        try:
-            waiter = self.broker.queues.take_soon(
-                queue.queue_id,
-                self.client.client_id,
-                partial(self._taken, packet.request, cost),
-                sender=packet.sender,
-                context=packet.context,
-                mode=packet.mode,
-                limit=packet.limit,
-                wait=seconds(packet.wait_ms),
-                caller=self,
-            )
-        except Exception as error:
-            self._fail(packet.request, cost, error)
-        else:
-            self._waiters[packet.request] = waiter
-
-    def _taken(self, request: int, cost: int, taken: list[Message] | Exception | None) -> None:
-        self._waiters.pop(request, None)
-        if taken is None:
-            self._refuse(request, cost, ErrorCode.CLOSING, "the node is shutting down")
-        elif isinstance(taken, Exception):
-            self._fail(request, cost, taken)
-        else:
-            self._reply(cost, packets.Messages(request, [wire_message(m) for m in taken]))
-
     def _withdraw(self, request: int) -> None:
-        cost = self._seeking.pop(request, None)
-        if cost is not None:
-            self._taken(request, cost, [])
-        waiter = self._waiters.pop(request, None)
-        if waiter is not None:
-            self.broker.queues.leave(waiter)
-            waiter.done([])
+        self._takes.withdraw(request)
         task = self._tasks.get(request)
         if task is not None:
             task.cancel()
@@ -326,11 +282,11 @@ class NativeSession:
             del self._tasks[request]
             self._patient.discard(request)
         if task.cancelled():
-            self._refuse(request, cost, ErrorCode.CLOSING, "withdrawn")
+            self.refuse(request, cost, ErrorCode.CLOSING, "withdrawn")
         elif (error := task.exception()) is None:
-            self._reply(cost, task.result())
+            self.reply(cost, task.result())
         elif isinstance(error, Exception):
-            self._fail(request, cost, error)
+            self.fail(request, cost, error)
 
     async def _hello(self, packet: packets.Hello) -> Packet:
         if self._welcomed:

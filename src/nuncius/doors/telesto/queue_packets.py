@@ -56,6 +56,47 @@ class Messages(Packet, tag=0x34):
     messages: list[Message]
 
 
+class Lease(Packet, tag=0x49):
+    """Takes like Take, by priority, but the messages stay in the store until they are settled. They are the
+    connection's meanwhile; when it ends, or they are released, they come again. A connection has at most
+    `max_batch` of them in hand."""
+
+    queue: str
+    limit: int = 1
+    wait_ms: int = 0
+
+
+class LeasedMessage(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A message in hand. `lease` stands for this delivery, `attempts` is how often it was delivered before,
+    `origin` the id that stays the same over all deliveries."""
+
+    lease: int
+    attempts: int
+    origin: int
+    message: Message
+
+
+class Leased(Packet, tag=0x4A):
+    """What was leased. Empty when there was nothing in time."""
+
+    messages: list[LeasedMessage]
+
+
+class Settle(Packet, tag=0x4B):
+    """The client is done with these: all of them are gone for good. If the connection does not hold one of
+    them, nothing changes."""
+
+    leases: list[int]
+
+
+class Release(Packet, tag=0x4D):
+    """The client could not take these. They come again after a while, or are dead letters after too many
+    attempts; without a `reason` they come again at once, and that is not counted."""
+
+    leases: list[int]
+    reason: str | None = None
+
+
 class Ask(Packet, tag=0x35):
     """Puts a request and waits up to `wait_ms` for the answer to it."""
 

@@ -17,7 +17,13 @@ async def ask(session: "Session", packet: packets.Ask) -> Packet:
     session.may_write()
     queue = await session.broker.queues.names.find(packet.queue)
     letter = Letter(packet.body, packet.priority, session.client.client_id, headers=packet.headers)
-    answers = await session.broker.queues.ask(queue.queue_id, letter, seconds(packet.wait_ms), caller=session)
+    answers = await session.broker.queues.ask(
+        queue.queue_id,
+        letter,
+        seconds(packet.wait_ms),
+        caller=session,
+        is_stalled=session.wire.is_stalled,
+    )
     return packets.Messages(packet.request, [wire_message(m) for m in answers])
 
 

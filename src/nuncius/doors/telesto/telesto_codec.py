@@ -4,8 +4,9 @@ Which framing a connection has shows in its first three bytes. Both begin with t
 the method id, which is below 0x80. The report gives it two bytes, so the first of them is 0; the authors'
 programs give it one, which is never 0.
 
-Sizes. A length is a signed int16, so a packet ends at 32,767 bytes. The authors' client reads each answer
-into a buffer of 8,192 bytes and fails on a larger one, so in its dialect no answer is larger.
+Sizes. A length is a signed int16, so a packet ends at 32,767 bytes. The authors' client empties its buffer of
+32,768 bytes only when that is three quarters full, and fails on an answer that does not fit into the rest; so
+in its dialect no answer is larger than 8,192.
 """
 
 import struct

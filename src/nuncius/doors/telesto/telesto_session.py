@@ -4,9 +4,9 @@ A connection's requests are carried out one after the other, in the order in whi
 sends ahead waits here, and counts as unanswered so that the wire stops reading from who sends too far ahead.
 Putting into one queue and reading go by callbacks; everything else is a task.
 
-A read that finds nothing is held for a moment and answered when a message arrives. The authors' client asks
-again 50 ms after it was told "nothing"; held for a little less, it asks about as often as before and never
-sleeps on a message.
+A read that finds nothing is held for a moment and answered when a message arrives. The authors' client sleeps
+for 50 ms whenever it was told "nothing", and on what comes meanwhile; held for about as long, it is told so
+half as often, and still soon enough for a client that waits for other things besides.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from functools import partial
 from typing import Any
 
 from nuncius.broker import Broker
-from nuncius.broker.errors import InvalidInput, NotAllowed
-from nuncius.broker.model import FULL, Client, Letter, Message, Stored, Waiter
+from nuncius.broker.errors import InvalidInput, NoSuchQueue, NotAllowed
+from nuncius.broker.model import BY_PRIORITY, FULL, Client, Letter, Message, Stored, Waiter
 from nuncius.doors.telesto import telesto_table as table
 from nuncius.doors.telesto.telesto_codec import Broken, Codec, DoesNotFit, Event, Unreadable
 from nuncius.doors.telesto.telesto_errors import Refusal, error_packet, refusal
@@ -97,7 +97,8 @@ class TelestoSession:
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
             self.broker.queues.leave(waiter)
-            self._done()
+            self.wire.answered(self._cost)
+            self._next()
 
     async def finish(self) -> None:
         """No more requests; a read that is held is told "nothing", what is under way is answered."""
@@ -176,16 +177,15 @@ class TelestoSession:
     def _send(self, data: bytes) -> None:
         """The whole of an answer: the authors' client cannot put pieces together."""
         self._sent += len(data)
-        self.wire.send(data)
+        self.wire.answer(data, self._cost)
         if self._watch is not None:
             self._watch.sent()
-        self._done()
+        self._next()
 
     def _fail(self, packet: Request, error: Exception) -> None:
         self._answer(error_packet(packet, error))
 
-    def _done(self) -> None:
-        self.wire.answered(self._cost)
+    def _next(self) -> None:
         self._busy = False
         if not self._advancing:
             self._advance()
@@ -242,19 +242,25 @@ class TelestoSession:
             raise InvalidInput("the answer to a request is read with a queue and a context")
         self._take(packet, packet.queue_id, context=packet.context)
 
-    def _take(self, packet: Request, queue_id: int, **options: int) -> None:
+    def _take(
+        self, packet: Request, queue_id: int, *, sender: int = 0, context: int = 0, mode: int = BY_PRIORITY
+    ) -> None:
         self._waiter = self.broker.queues.take_soon(
             queue_id,
             self.client.client_id,
             partial(self._taken, packet),
+            sender=sender,
+            context=context,
+            mode=mode,
             wait=self._hold,
             caller=self,
-            **options,
         )
 
     def _taken(self, packet: Request, taken: list[Message] | Exception) -> None:
         self._waiter = None
         self._stored_by_now()
+        if isinstance(taken, NoSuchQueue):
+            taken = []  # it holds nothing either
         if isinstance(taken, Exception):
             self._fail(packet, taken)
         elif not taken:

@@ -5,11 +5,19 @@ waited to be looked at, was parsed, spent in the store (which includes being com
 a read that found nothing, being held), and took to be answered. Parquet, a file a process.
 """
 
+import logging
 import os
 import time
+from array import array
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
 
 Columns = dict[str, str]
 ROWS_AT_ONCE = 20_000
@@ -28,7 +36,8 @@ class TraceUnavailable(Exception):
 
 
 class TraceFile:
-    """Rows are collected and written a good many at a time."""
+    """Rows are collected as numbers, whose texts are kept once, and written a good many at a time by a
+    thread: what is traced must not wait for its trace."""
 
     def __init__(self, directory: Path, name: str, columns: Columns) -> None:
         try:
@@ -42,25 +51,47 @@ class TraceFile:
         self._schema: pa.Schema = pa.schema(
             [(column, getattr(pa, kind)()) for column, kind in columns.items()]
         )
-        self._table = pa.table
         self._path = directory / f"{name}-{os.getpid()}-{time.time_ns()}.parquet"
         self._writer = pq.ParquetWriter(self._path, self._schema)
-        self._rows: list[tuple[Any, ...]] = []
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="trace")
+        self._numbers = array("q")  # row after row
+        self._texts: dict[str, int] = {}
 
-    def add(self, row: tuple[Any, ...]) -> None:
-        self._rows.append(row)
-        if len(self._rows) >= ROWS_AT_ONCE:
-            self._write()
+    def number_of(self, text: str) -> int:
+        """Stands for the text in a row."""
+        return self._texts.setdefault(text, len(self._texts))
+
+    def add(self, row: tuple[int, ...]) -> None:
+        self._numbers.extend(row)
+        if len(self._numbers) >= ROWS_AT_ONCE * len(row):
+            self._hand_over()
 
     def close(self) -> None:
-        self._write()
+        self._hand_over()
+        self._thread.shutdown()
         self._writer.close()
 
-    def _write(self) -> None:
-        if self._rows:
-            columns = list(zip(*self._rows, strict=True))
-            self._rows.clear()
-            self._writer.write_table(self._table(columns, schema=self._schema))
+    def _hand_over(self) -> None:
+        numbers, self._numbers = self._numbers, array("q")
+        if numbers:
+            self._thread.submit(self._write, numbers, list(self._texts))
+
+    def _write(self, numbers: "array[int]", texts: list[str]) -> None:
+        try:
+            self._writer.write_table(self._table(numbers, texts))
+        except OSError:
+            log.exception("a part of the trace could not be written", extra={"path": str(self._path)})
+
+    def _table(self, numbers: "array[int]", texts: list[str]) -> "pa.Table":
+        import pyarrow as pa
+
+        width = len(self._schema)
+        columns = []
+        for at, field in enumerate(self._schema):
+            column = numbers[at::width]
+            values = pa.Array.from_buffers(pa.int64(), len(column), [None, pa.py_buffer(column)])
+            columns.append(values if field.type == pa.int64() else pa.array(texts).take(values))
+        return pa.table(columns, schema=self._schema)
 
 
 class NodeTrace:
