@@ -15,7 +15,7 @@ from nuncius.doors.stomp.versions import Version
 from nuncius.doors.telesto.door import TelestoDoor
 from racing import until
 
-SECONDS = 20.0
+SECONDS = 60.0
 RETRY = 0.05  # seconds between attempts, in tests
 
 

@@ -1,7 +1,6 @@
 """`kill -9` of a node between delivery and acknowledgement: nothing is lost, and redelivery is marked."""
 
 import asyncio
-import socket
 from collections.abc import Iterator
 
 import pytest
@@ -10,18 +9,14 @@ from doors.stomp.peer import Peer
 from nuncius import testing
 from nuncius.doors.stomp.codec import Frame
 
+# The door is measured by its other tests.
+pytestmark = pytest.mark.usefixtures("unmeasured")
 ROUNDS = 3
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
 
 
 @pytest.fixture
 def port() -> int:
-    return free_port()
+    return testing.free_port()
 
 
 @pytest.fixture
@@ -44,7 +39,6 @@ async def kill(node: testing.Broker, peer: Peer) -> None:
     await asyncio.to_thread(node.start)
 
 
-@pytest.mark.timeout(180)
 async def test_a_queue(node: testing.Broker, port: int) -> None:
     """Acknowledged messages are gone, the others come again under the same ids, marked, with their
     attempts."""
@@ -76,10 +70,9 @@ def check(message: Frame, attempt: int, known_as: str) -> None:
         assert "redelivered" not in headers
 
 
-@pytest.mark.timeout(180)
 async def test_settings() -> None:
     """How often and how soon a message comes again are options of the node."""
-    port = free_port()
+    port = testing.free_port()
     with testing.broker(f"--stomp-port={port}", "--max-attempts=2", "--retry-delay=0"):
         peer = await connect(port)
         await peer.subscribe("/queue/dead/jobs", id="dead")
@@ -93,7 +86,6 @@ async def test_settings() -> None:
         await peer.close()
 
 
-@pytest.mark.timeout(180)
 async def test_a_durable_subscription(node: testing.Broker, port: int) -> None:
     """What was acknowledged does not come again, everything else does, in order, and marked."""
     peer = await connect(port)
@@ -113,7 +105,6 @@ async def test_a_durable_subscription(node: testing.Broker, port: int) -> None:
     await peer.close()
 
 
-@pytest.mark.timeout(180)
 async def test_receipts_survive(node: testing.Broker, port: int) -> None:
     """Every SEND whose receipt came is stored, in order and once; a transaction is stored whole or not at
     all."""

@@ -25,7 +25,7 @@ async def leases(node: Node) -> int:
 
 async def nothing_left(node: Node, name: str = "jobs") -> None:
     """Returns when a queue is empty and nobody holds a message."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await depth(node, name) or await leases(node):
             pass
 
@@ -131,16 +131,17 @@ async def test_a_lost_connection(node: Node, ann: Peer, bob: Peer) -> None:
 
 @pytest.mark.parametrize("goodbye", ["DISCONNECT", "UNSUBSCRIBE"])
 async def test_a_consumer_that_says_goodbye(node: Node, ann: Peer, bob: Peer, goodbye: str) -> None:
-    """What it did not acknowledge goes back at once and is not a failed attempt."""
+    """What it did not acknowledge goes back at once, with its id, and is not a failed attempt."""
     async with connected(node) as consumer:
         await consumer.subscribe("/queue/jobs", ack="client")
         await send(ann, b"1", b"2")
-        await consumer.messages(2)
+        before = {message.headers["message-id"] for message in await consumer.messages(2)}
         await consumer.ask(goodbye, id="0")
         await bob.subscribe("/queue/jobs", ack="client")
         messages = await bob.messages(2)
         assert sorted(message.body for message in messages) == [b"1", b"2"]
         assert not any("attempt" in message.headers for message in messages)
+        assert {message.headers["message-id"] for message in messages} == before
 
 
 async def test_a_consumer_that_waits_and_leaves(node: Node, ann: Peer, bob: Peer) -> None:
@@ -311,7 +312,10 @@ async def test_auto_is_not_acknowledged(ann: Peer) -> None:
 
 
 async def test_a_durable_consumer_of_a_queue(ann: Peer) -> None:
-    """Queues keep their messages anyway."""
+    """Queues keep their messages anyway: a name for that is an ERROR, that it shall be so is not."""
+    for word in ("true", "false"):
+        await ann.subscribe("/queue/a", durable=word)
+        await ann.ask("UNSUBSCRIBE", id="0", durable=word)
     assert "durable" in await ann.refused("SUBSCRIBE", id="0", destination="/queue/a", durable="me")
 
 

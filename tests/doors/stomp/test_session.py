@@ -6,7 +6,8 @@ import pytest
 
 from broker.inside import until_waiting_for
 from doors.stomp.peer import Node, Peer, connected, running_node, stranger, until_left
-from nuncius.doors.stomp import session, subscribing
+from nuncius.broker.model import Queue
+from nuncius.doors.stomp import begun, subscribing
 from nuncius.doors.stomp.codec import Frame, FrameLimits
 from nuncius.doors.stomp.versions import Version
 from racing import until
@@ -76,6 +77,29 @@ async def test_nonsense_behind_a_subscribe(ann: Peer) -> None:
     assert answers[2].command == "ERROR"
 
 
+async def test_a_receipt_is_no_lie(node: Node, ann: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that breaks off is told nothing of frames that stood in line and were not carried out."""
+    opened = asyncio.Event()
+    ensure = node.broker.queues.ensure
+
+    async def slowly(name: str) -> Queue:
+        await opened.wait()
+        return await ensure(name)
+
+    await ann.subscribe("/topic/news")
+    (wire,) = node.door.wires
+    monkeypatch.setattr(node.broker.queues, "ensure", slowly)
+    ann.send("SUBSCRIBE", id="1", destination="/queue/jobs", receipt="subscribed")
+    ann.send("SEND", b"x", destination="/topic/other", receipt="sent")
+    await until(lambda: wire.session._line._standing)  # type: ignore[attr-defined]  # noqa: SLF001
+    await node.broker.topics.delete("news")
+    await until(lambda: wire.session._is_over)  # type: ignore[attr-defined]  # noqa: SLF001
+    opened.set()
+    assert await ann.expect("RECEIPT") == Frame("RECEIPT", {"receipt-id": "subscribed"})
+    assert "news" in (await ann.error()).headers["message"]
+    assert await node.broker.topics.find(["other"]) == []
+
+
 async def test_disconnect_behind_a_subscribe(ann: Peer, bob: Peer) -> None:
     """DISCONNECT waits for its turn; what comes behind it, at once or later, is not looked at."""
     await bob.subscribe("/topic/a")
@@ -139,7 +163,7 @@ async def test_too_many_frames_that_do_not_end(
     node: Node, ann: Peer, bob: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The memory for frames that have begun is limited for the whole node; small ones are let be."""
-    monkeypatch.setattr(session, "MAX_INCOMPLETE", 3 << 20)
+    monkeypatch.setattr(begun, "MAX_INCOMPLETE", 3 << 20)
     ann.write(b"SEND\ndestination:a\ncontent-length:8000000\n\n" + b"x" * (2 << 20))
     await until(lambda: node.broker.pressure.incomplete > 2 << 20)
     bob.write(b"SEND\ndestination:a\ncontent-length:8000000\n\n" + b"x" * (2 << 20))

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from doors.stomp.peer import Node, Peer, connected, stranger, until_left
-from nuncius.doors.stomp import slim
+from nuncius.doors.stomp import begun, slim
+from racing import until
 
 CONNECTED = b"CONNECTED\n\n\0"
 EXPECTED_CONNECT = b"ERROR\nmessage:Expected CONNECT\n\n\0"
@@ -268,6 +269,22 @@ async def test_a_frame_that_does_not_end(node: Node) -> None:
         await connect(peer)
         peer.write(b"SEND\ntopic:a\n\n" + b"x" * (9 << 20))
         await hears(peer, b"ERROR\nmessage:Frame too large\n\n\0")
+    await until_left(node, 0)
+    assert node.broker.pressure.incomplete == 0
+
+
+async def test_too_many_frames_that_do_not_end(
+    node: Node, ann: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The memory for frames that have begun is limited for the whole node; this connection ends."""
+    monkeypatch.setattr(begun, "MAX_INCOMPLETE", 3 << 20)
+    ann.write(b"SEND\ndestination:a\ncontent-length:8000000\n\n" + b"x" * (2 << 20))
+    await until(lambda: node.broker.pressure.incomplete > 2 << 20)
+    async with stranger(node) as peer:
+        await connect(peer)
+        peer.write(b"SEND\ntopic:a\n\n" + b"x" * (2 << 20))
+        await hears(peer, b"ERROR\nmessage:Frame too large\n\n\0")
+    await ann.close()
     await until_left(node, 0)
     assert node.broker.pressure.incomplete == 0
 

@@ -1,6 +1,7 @@
 """Topics over STOMP: fan-out, durable subscriptions, acknowledgement, redelivery, dead letters."""
 
 import time
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -89,6 +90,75 @@ async def test_the_end_of_a_durable_subscription(node: Node, bob: Peer) -> None:
     assert await subscribers(node) == []
     await bob.subscribe("/topic/news")
     assert "not 'ann'" in await bob.refused("UNSUBSCRIBE", id="0", durable="ann")
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_a_durable_subscriber_that_comes_twice(
+    dsn: str, node: Node, ann: Peer, elsewhere: bool
+) -> None:
+    """A durable subscription is one connection's at a time. Who comes last has it and gets what was not
+    acknowledged; the other one gets an ERROR. It does not matter at which nodes they are."""
+    async with AsyncExitStack() as stack:
+        second = await stack.enter_async_context(running_node(dsn)) if elsewhere else node
+        old = await stack.enter_async_context(connected(node))
+        new = await stack.enter_async_context(connected(second))
+        await old.subscribe("/topic/news", durable="bob", ack="client-individual")
+        await send(ann, b"1", b"2")
+        first, _ = await old.messages(2)
+        await old.ask("ACK", id=first.headers["ack"])
+        await new.subscribe("/topic/news", durable="bob", ack="client-individual")
+        assert "'bob' of the topic 'news' goes on elsewhere" in (await old.error()).headers["message"]
+        await send(ann, b"3")
+        messages = await new.messages(2)
+        assert [(each.body, each.headers.get("redelivered")) for each in messages] == [
+            (b"2", "true"), (b"3", None),
+        ]  # fmt: skip
+        assert "attempt" not in messages[0].headers
+        for each in messages:
+            await new.ask("ACK", id=each.headers["ack"])
+
+
+async def test_a_durable_subscription_twice_in_a_connection(ann: Peer) -> None:
+    """Nobody takes a durable subscription away from itself."""
+    await ann.subscribe("/topic/news", id="1", durable="ann")
+    await ann.subscribe("/topic/other", id="2", durable="ann")
+    text = await ann.refused("SUBSCRIBE", id="3", destination="news", durable="ann")
+    assert text == "this connection has the durable subscription 'ann' already"
+
+
+@pytest.mark.parametrize(
+    ("headers", "name"),
+    [
+        ({"durable": "true"}, "0"),
+        ({"durable": "false"}, None),
+        ({"activemq.subscriptionName": "mine"}, "me/mine"),
+        ({"durable-subscription-name": "mine"}, "me/mine"),
+    ],
+)
+async def test_as_other_servers_have_it(node: Node, headers: dict[str, str], name: str | None) -> None:
+    """A client that says in another server's words that its subscription is durable gets what it wants, and
+    ends it with the same words."""
+    async with connected(node, client_id="me") as bob:
+        await bob.subscribe("/topic/news", **headers)
+        (found,) = await subscribers(node)
+        assert found.startswith("stomp/") if name is None else found == name
+        await bob.ask("UNSUBSCRIBE", id="0")
+        if name is not None:
+            await bob.subscribe("/topic/news", **headers)
+            await bob.ask("UNSUBSCRIBE", id="0", **headers)
+    assert await subscribers(node) == []
+
+
+async def test_a_nameless_durable_subscription(node: Node, ann: Peer) -> None:
+    """A durable subscription has a name by which it is found again."""
+    assert "1 to 255" in await ann.refused("SUBSCRIBE", id="0", destination="/topic/news", durable="")
+    assert await subscribers(node) == []
+
+
+async def test_selectors(ann: Peer) -> None:
+    """Who wants a part only is told that there is only everything."""
+    text = await ann.refused("SUBSCRIBE", id="0", destination="/topic/news", selector="a = 1")
+    assert "no selectors" in text
 
 
 @pytest.mark.parametrize("goodbye", [True, False])

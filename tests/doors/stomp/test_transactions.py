@@ -4,7 +4,7 @@ import pytest
 
 from doors.stomp.peer import Node, Peer, connected
 from doors.stomp.test_queues import depth, leases, nothing_left
-from nuncius.doors.stomp import transactions
+from nuncius.doors.stomp import begun, transactions
 
 DESTINATIONS = ["/queue/jobs", "/topic/news"]
 
@@ -169,6 +169,28 @@ async def test_too_many_transactions(ann: Peer) -> None:
     for n in range(transactions.MAX_TRANSACTIONS):
         ann.send("BEGIN", transaction=str(n))
     assert "at most" in await ann.refused("BEGIN", transaction="one more")
+
+
+async def test_too_many_large_transactions(
+    node: Node, ann: Peer, bob: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is a limit for all connections together, too; headers count like bodies, and small ones are let
+    be."""
+    monkeypatch.setattr(begun, "MAX_INCOMPLETE", 3 << 20)
+    large = {"destination": "/queue/a", "x": "x" * 10_000, "y": "y" * 10_000}
+    for peer in (ann, bob):
+        peer.send("BEGIN", transaction="t")
+        peer.send("BEGIN", transaction="small")
+    for _ in range(100):
+        ann.send("SEND", transaction="t", **large)
+    await ann.ask("SEND", b"z" * (1 << 20), destination="/queue/a")
+    assert node.broker.pressure.incomplete > 2_000_000
+    for _ in range(100):
+        bob.send("SEND", transaction="t", **large)
+    assert "do not end" in (await bob.error()).headers["message"]
+    await ann.ask("COMMIT", transaction="t")
+    assert node.broker.pressure.incomplete == 0
+    assert await depth(node, "a") == 101
 
 
 async def test_too_large_transactions(node: Node, ann: Peer) -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from doors.stomp.peer import Node, Peer, connected, running_node, stranger, until_left
+from doors.stomp.peer import SECONDS, Node, Peer, connected, running_node, stranger, until_left
 from doors.stomp.test_queues import leases
-from nuncius.doors.stomp import returning
 from nuncius.store import embedded
 from racing import until
 
@@ -132,11 +131,9 @@ async def test_who_sends_without_reading(node: Node) -> None:
     writer.transport.abort()
 
 
-@pytest.mark.timeout(180)
-async def test_a_store_that_is_away(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_is_away(data_dir: Path) -> None:
     """A consumer that is lost while the store is away holds its messages no longer than until the store is
     back."""
-    monkeypatch.setattr(returning, "AGAIN_SECONDS", 0.05)
     server = await asyncio.to_thread(embedded.start, data_dir)
     async with running_node(server.dsn, patience=0.5) as node:
         async with connected(node) as doomed:
@@ -155,6 +152,7 @@ async def test_a_store_that_is_away(data_dir: Path, monkeypatch: pytest.MonkeyPa
         assert await slim.read(len(expected)) == expected
         await slim.close()
         await asyncio.to_thread(embedded.start, data_dir)
+        node.broker.queues._room._leasing._lane._patience = SECONDS  # noqa: SLF001  (until it is connected)
         async with connected(node) as peer:
             await peer.subscribe("/queue/a")
             (message,) = await peer.messages(1)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +20,11 @@ from racing import until
 
 CONNECT = "CONNECT\naccept-version:1.2\nhost:test\n\n\0"
 MODULES = Path(os.environ.get("NUNCIUS_NODE_MODULES", Path(__file__).parents[3] / ".node" / "node_modules"))
+
+needs_stompjs = pytest.mark.skipif(
+    shutil.which("node") is None or not MODULES.exists(),
+    reason="there is no Node here, or @stomp/stompjs is not installed; .ci/run fetches it",
+)
 
 
 @pytest.fixture
@@ -38,7 +44,7 @@ async def url(broker: Broker, stomp: StompDoor) -> AsyncIterator[str]:
 
 
 async def receive(socket: ClientConnection) -> str:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         message = await socket.recv()
     assert isinstance(message, str)
     return message
@@ -88,7 +94,7 @@ async def test_bytes_that_are_no_text(url: str, broker: Broker) -> None:
         await socket.send(CONNECT)
         await receive(socket)
         await socket.send("SUBSCRIBE\nid:0\ndestination:/queue/jobs\n\n\0")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             message = await socket.recv()
         assert isinstance(message, bytes)
         assert message.endswith(b"\n\n\xff\x00\xfe\0")
@@ -133,17 +139,31 @@ async def test_the_door_closes(url: str, stomp: StompDoor) -> None:
         await until_closed(socket)
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node here to run @stomp/stompjs")
-@pytest.mark.skipif(not MODULES.exists(), reason="@stomp/stompjs is not installed; .ci/run fetches it")
-async def test_stompjs(url: str) -> None:
-    """@stomp/stompjs connects, sends, receives text and bytes, acknowledges, and says goodbye."""
-    script = Path(__file__).with_name("conversation.mjs")
+async def run(*command: str) -> list[str]:
+    """What Node prints."""
     process = await asyncio.create_subprocess_exec(
-        *("node", str(script), url, str(MODULES)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        "node", *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
     async with asyncio.timeout(60):
         out, _ = await process.communicate()
     assert process.returncode == 0, out.decode()
-    assert out.decode().split("\n")[:2] == ["version 1.2 v12.stomp", "one grüße 000102ff00"]
+    return out.decode().splitlines()
+
+
+@needs_stompjs
+async def test_stompjs(url: str) -> None:
+    """@stomp/stompjs connects, sends, receives text and bytes, acknowledges, and says goodbye."""
+    printed = await run(str(Path(__file__).with_name("conversation.mjs")), url, str(MODULES))
+    assert printed[:2] == ["version 1.2 v12.stomp", "one grüße 000102ff00"]
+
+
+@needs_stompjs
+async def test_the_page(url: str, tmp_path: Path) -> None:
+    """What docs/doors/stomp.md has for browsers runs and prints what its comment says."""
+    page = Path(__file__).parents[3] / "docs" / "doors" / "stomp.md"
+    (block,) = re.findall(r"^```js\n(.*?)^// (.*?)\n```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    script = tmp_path / "page.mjs"
+    script.write_text(block[0].replace("ws://127.0.0.1:5000/stomp", url))
+    (tmp_path / "node_modules").symlink_to(MODULES)
+    (tmp_path / "browser.cjs").write_text("globalThis.WebSocket = require('ws').WebSocket;")
+    assert await run("--require", str(tmp_path / "browser.cjs"), str(script)) == [block[1]]

@@ -1,18 +1,17 @@
 """A node in a thread of its own, and stomp.py, a client that blocks, to talk to it."""
 
-import asyncio
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from queue import Queue
 from typing import Any
 
 import stomp
 
 from doors.stomp.peer import running_node
+from node_thread import in_a_thread
 from nuncius.doors.stomp.versions import Version
 
-SECONDS = 20.0
+SECONDS = 60.0
 KINDS = {
     Version.V10: stomp.StompConnection10,
     Version.V11: stomp.StompConnection11,
@@ -20,37 +19,9 @@ KINDS = {
 }
 
 
-@contextmanager
-def node_in_a_thread(dsn: str, heart_beat_ms: int = 1000) -> Iterator[int]:
+def node_in_a_thread(dsn: str, heart_beat_ms: int = 1000) -> AbstractContextManager[int]:
     """The port of a node that runs until the end of the block."""
-    ports: Queue[int | BaseException] = Queue()
-    stop: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
-
-    async def serve() -> None:
-        async with running_node(dsn, heart_beat_ms=heart_beat_ms) as node:
-            stopped = asyncio.Event()
-            stop.append((asyncio.get_running_loop(), stopped))
-            ports.put(node.port)
-            await stopped.wait()
-
-    def run() -> None:
-        try:
-            asyncio.run(serve())
-        except BaseException as error:
-            ports.put(error)
-            raise
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    port = ports.get(timeout=30)
-    if isinstance(port, BaseException):
-        raise port
-    try:
-        yield port
-    finally:
-        loop, stopped = stop[0]
-        loop.call_soon_threadsafe(stopped.set)
-        thread.join()
+    return in_a_thread(running_node(dsn, heart_beat_ms=heart_beat_ms))
 
 
 class Ear(stomp.ConnectionListener):  # type: ignore[misc]  # it ships no types

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from nuncius.broker import Broker
 from nuncius.doors.stomp.background import Background
 from nuncius.doors.stomp.carrier import Carrier
-from nuncius.doors.stomp.returning import Returning
 from nuncius.doors.stomp.versions import Version
 
 
@@ -15,7 +14,6 @@ class Consumer:
     broker: Broker
     carrier: Carrier
     background: Background
-    returning: Returning
     caller: Hashable
     ended: Callable[[Exception], None]
     """Called when the subscription cannot go on."""

@@ -14,7 +14,6 @@ from nuncius.doors.stomp.codec import FrameLimits
 from nuncius.doors.stomp.errors import error_frame
 from nuncius.doors.stomp.heartbeat import MINIMUM_MS
 from nuncius.doors.stomp.introduction import Introduction, introduce, new_session
-from nuncius.doors.stomp.returning import Returning
 from nuncius.doors.stomp.session import StompSession
 from nuncius.doors.stomp.slim import EXPECTED_CONNECT, TOO_LARGE, SlimSession
 from nuncius.doors.stomp.slim_codec import Splitter, TooLarge
@@ -44,6 +43,7 @@ class Greeting:
             self._wire.close()
 
     def _welcome(self, piece: bytes, headers: dict[str, str]) -> None:
+        self._wire.known_as = headers.get("login", "")[:255]
         if slim_codec.is_slim(piece, headers):
             session = self._door.slim_session(self._wire)
         else:
@@ -85,7 +85,6 @@ class StompDoor(TcpDoor):
         self.heart_beat_ms = heart_beat_ms
         self.limits = replace(limits or FrameLimits(), max_body=broker.limits.max_body)
         self._background = Background()
-        self._returning = Returning(broker)
         self._audience = Audience(broker)
 
     def greet(self, wire: Wire) -> Session:
@@ -98,12 +97,11 @@ class StompDoor(TcpDoor):
     async def close(self) -> None:
         await super().close()
         await self._background.drain()
-        self._returning.close()
 
     # For connections that introduce themselves
 
     def stomp_session(self, wire: Wire, introduction: Introduction) -> Session:
-        return StompSession(self._broker, wire, introduction, self.limits, self._background, self._returning)
+        return StompSession(self._broker, wire, introduction, self.limits, self._background)
 
     def slim_session(self, wire: Wire) -> Session:
         return SlimSession(self._broker, wire, new_session(), self._background, self._audience)

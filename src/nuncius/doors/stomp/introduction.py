@@ -16,6 +16,7 @@ class Introduction:
 
     version: Version
     login: str
+    client_id: str
     session: str
     rhythm: Rhythm
     minimum_ms: int
@@ -40,7 +41,7 @@ def introduce(headers: Mapping[str, str], minimum_ms: int) -> Introduction | Non
         login = login.strip(" ")
     else:
         rhythm = agree(headers.get("heart-beat"), minimum_ms)
-    return Introduction(version, login, new_session(), rhythm, minimum_ms)
+    return Introduction(version, login, headers.get("client-id", ""), new_session(), rhythm, minimum_ms)
 
 
 def new_session() -> str:

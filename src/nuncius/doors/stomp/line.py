@@ -35,9 +35,9 @@ class Line:
         self._background.start(work).add_done_callback(partial(self._waited, done))
 
     def drop(self) -> None:
-        """Those who stand in line are not taken any more."""
+        """Those who stand in line are not taken any more, and nobody is told that they were."""
         while self._standing:
-            self._answers.give(self._standing.popleft()[1])
+            self._answers.give(self._standing.popleft()[1], b"")
 
     def at_the_end(self, last: Callable[[], None]) -> None:
         """Calls `last` when nobody stands in line any more, at once if that is so."""

@@ -60,7 +60,7 @@ class QueueSubscription:
 
     def _deliver(self, leased: Sequence[Leased]) -> None:
         if self._is_over:
-            self._consumer.returning.release([one.lease_id for one in leased], None)
+            self._give_up([one.lease_id for one in leased], None)
             return
         frames, done_with, now = [], [], now_ms()
         for one in leased:
@@ -81,7 +81,8 @@ class QueueSubscription:
         if frames:
             self._consumer.carrier.send(b"".join(frames))
             self._typical_size = max(1, sum(map(len, frames)) // len(leased))
-        self._consumer.returning.settle(done_with)
+        if done_with:
+            self._consumer.broker.leases.finish(done_with)
 
     # What the client says
 
@@ -132,7 +133,7 @@ class QueueSubscription:
 
     def _keep(self, claimed: Sequence[Delivery[int]]) -> None:
         if self._is_over:
-            self._consumer.returning.release([delivery.place for delivery in claimed], None)
+            self._give_up([delivery.place for delivery in claimed], None)
         else:
             self._unacknowledged.restore(claimed)
 
@@ -150,4 +151,8 @@ class QueueSubscription:
         if self._waiter is not None:
             self._consumer.broker.queues.leave(self._waiter)
             self._waiter.done([])
-        self._consumer.returning.release(self._unacknowledged.clear(), reason)
+        self._give_up(self._unacknowledged.clear(), reason)
+
+    def _give_up(self, leases: Sequence[int], reason: str | None) -> None:
+        if leases:
+            self._consumer.broker.leases.give_up(leases, reason=reason)

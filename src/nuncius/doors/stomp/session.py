@@ -13,6 +13,7 @@ from typing import Any
 from nuncius.broker import Broker
 from nuncius.doors.stomp.answers import Answer, Answers
 from nuncius.doors.stomp.background import Background
+from nuncius.doors.stomp.begun import Begun
 from nuncius.doors.stomp.carrier import Carrier
 from nuncius.doors.stomp.codec import Decoder, Frame, FrameLimits
 from nuncius.doors.stomp.destinations import parse
@@ -22,14 +23,11 @@ from nuncius.doors.stomp.heartbeat import HeartBeat
 from nuncius.doors.stomp.introduction import Introduction
 from nuncius.doors.stomp.line import Line
 from nuncius.doors.stomp.outbox import Outbox
-from nuncius.doors.stomp.returning import Returning
 from nuncius.doors.stomp.subscribing import GOODBYE, Subscribing
 from nuncius.doors.stomp.transactions import OpenTransaction, Transactions
 from nuncius.doors.stomp.versions import ProtocolError, header_line
 
 REQUEST_COST = 500  # bytes of memory an open frame takes, besides its own
-MAX_INCOMPLETE = 256 << 20  # bytes of frames and transactions that have begun, over all connections
-MUCH_INCOMPLETE = 1 << 20  # smaller ones are let be even then
 MAX_REASON = 1000
 LOST = "the connection was lost"
 
@@ -42,13 +40,12 @@ class StompSession:
         introduction: Introduction,
         limits: FrameLimits,
         background: Background,
-        returning: Returning,
     ) -> None:
         self._broker = broker
         self._carrier = carrier
         self._version = introduction.version
         self._decoder = Decoder(self._version, limits)
-        self._incomplete = 0
+        self._begun = Begun(broker.pressure)
         self._answers = Answers(carrier)
         self._line = Line(self._answers, background)
         self._under_way = 0  # frames that were handed on and are not answered
@@ -59,16 +56,7 @@ class StompSession:
         self._farewell: str | None = LOST
         self._outbox = Outbox(broker, introduction.login, self, background)
         self._transactions = Transactions(broker, self._outbox)
-        self._subscribing = Subscribing(
-            broker,
-            carrier,
-            self._version,
-            introduction.session,
-            background,
-            returning,
-            self,
-            self._break_off,
-        )
+        self._subscribing = Subscribing(broker, carrier, introduction, background, self, self._break_off)
         self._heart_beat = HeartBeat(
             introduction.rhythm, carrier, background, self._is_busy, self._found_dead
         )
@@ -102,18 +90,14 @@ class StompSession:
             self._is_over = True
             answer = self._answers.owe(b"", cost)
             self._line.enter(partial(self._fail, None, answer, error), answer)
-        pressure = self._broker.pressure
-        pressure.incomplete += self._decoder.incomplete - self._incomplete
-        self._incomplete = self._decoder.incomplete
-        if self._incomplete > MUCH_INCOMPLETE and pressure.incomplete > MAX_INCOMPLETE:
+        if self._begun.note(self._decoder.incomplete):
             self._break_off(Refused("too many large frames have begun and do not end"))
 
     def lost(self) -> None:
         """What has arrived is still carried out."""
         self._is_over = True
         self._heart_beat.stop()
-        self._broker.pressure.incomplete -= self._incomplete
-        self._incomplete = 0
+        self._begun.note(0)
         self._line.at_the_end(self._leave)
 
     async def finish(self) -> None:

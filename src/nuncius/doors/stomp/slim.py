@@ -12,6 +12,7 @@ from nuncius.doors.stomp import slim_codec
 from nuncius.doors.stomp.answers import Answer, Answers
 from nuncius.doors.stomp.audience import Audience
 from nuncius.doors.stomp.background import Background
+from nuncius.doors.stomp.begun import Begun
 from nuncius.doors.stomp.carrier import Carrier
 from nuncius.doors.stomp.destinations import parse
 from nuncius.doors.stomp.errors import Refused, explain
@@ -40,7 +41,7 @@ class SlimSession:
         self._background = background
         self._audience = audience
         self._splitter = Splitter(MAX_HEAD + broker.limits.max_body)
-        self._incomplete = 0
+        self._begun = Begun(broker.pressure)
         self._answers = Answers(carrier)
         self._line = Line(self._answers, background)
         self._is_over = False
@@ -59,14 +60,14 @@ class SlimSession:
                     return
                 cost = REQUEST_COST
         except TooLarge:
-            self._is_over = True
-            self._answers.end(self._answers.owe(b"", cost), TOO_LARGE)
-        self._note_incomplete(self._splitter.incomplete)
+            self._hang_up(cost)
+        if self._begun.note(self._splitter.incomplete) and not self._is_over:
+            self._hang_up(0)
 
     def lost(self) -> None:
         """What has arrived is still carried out."""
         self._is_over = True
-        self._note_incomplete(0)
+        self._begun.note(0)
         self._line.at_the_end(self._leave)
 
     async def finish(self) -> None:
@@ -75,9 +76,9 @@ class SlimSession:
         self._leave()
         self._carrier.close()
 
-    def _note_incomplete(self, size: int) -> None:
-        self._broker.pressure.incomplete += size - self._incomplete
-        self._incomplete = size
+    def _hang_up(self, cost: int) -> None:
+        self._is_over = True
+        self._answers.end(self._answers.owe(b"", cost), TOO_LARGE)
 
     def _leave(self) -> None:
         while self._feeds:

@@ -10,9 +10,9 @@ from nuncius.doors.stomp.codec import Frame
 from nuncius.doors.stomp.consumer import Consumer
 from nuncius.doors.stomp.destinations import Destination, parse
 from nuncius.doors.stomp.errors import Refused
+from nuncius.doors.stomp.introduction import Introduction
 from nuncius.doors.stomp.queue_subscription import QueueSubscription
 from nuncius.doors.stomp.rendering import message_head
-from nuncius.doors.stomp.returning import Returning
 from nuncius.doors.stomp.topic_subscription import TopicSubscription
 from nuncius.doors.stomp.versions import Version
 
@@ -39,6 +39,9 @@ class Wish:
     durable: str | None
     start: str
 
+    def is_same_place(self, other: "Wish") -> bool:
+        return (self.durable, self.destination) == (other.durable, other.destination)
+
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
@@ -51,27 +54,27 @@ class Subscribing:
         self,
         broker: Broker,
         carrier: Carrier,
-        version: Version,
-        session: str,
+        introduction: Introduction,
         background: Background,
-        returning: Returning,
         caller: Hashable,
         ended: Callable[[Exception], None],
     ) -> None:
-        self._version = version
-        self._session = session
+        self._version = introduction.version
+        self._introduction = introduction
         self._entries: dict[str, _Entry] = {}
         self._by_number: dict[str, AnySubscription] = {}
         self._numbers = 0
         self._is_over = False
         self._pattern = Consumer(
-            broker, carrier, background, returning, caller, ended, version, 0, b"", False, False
+            broker, carrier, background, caller, ended, self._version, 0, b"", False, False
         )
 
     async def subscribe(self, frame: Frame) -> None:
         wish = self._wish(frame)
         if wish.key in self._entries:
             raise Refused(f"there is a subscription {wish.key[:100]!r} already")
+        if wish.durable is not None and any(each.wish.is_same_place(wish) for each in self._entries.values()):
+            raise Refused(f"this connection has the durable subscription {wish.durable[:100]!r} already")
         if len(self._entries) >= MAX_SUBSCRIPTIONS:
             raise Refused(f"a connection has at most {MAX_SUBSCRIPTIONS} subscriptions")
         self._numbers += 1
@@ -98,7 +101,7 @@ class Subscribing:
         from_topic = TopicSubscription(consumer)
         await from_topic.start(
             wish.destination.name,
-            wish.durable or f"stomp/{self._session}/{consumer.number}",
+            f"stomp/{self._introduction.session}/{consumer.number}" if wish.durable is None else wish.durable,
             start=wish.start,
             durable=wish.durable is not None,
             prefetch=wish.prefetch,
@@ -115,7 +118,7 @@ class Subscribing:
             if subscription is entry.subscription:
                 del self._by_number[number]
         await entry.subscription.close(GOODBYE)
-        durable = frame.headers.get("durable")
+        durable = None if entry.wish.destination.is_queue else self._durable(frame)
         if durable is not None:
             if durable != entry.wish.durable:
                 raise Refused(f"the durable subscription of {key[:100]!r} is not {durable[:100]!r}")
@@ -161,6 +164,17 @@ class Subscribing:
             raise Refused(f"{frame.command} has a header id")
         return key
 
+    def _durable(self, frame: Frame) -> str | None:
+        """The name under which a subscription keeps its place. Clients of other servers say it otherwise:
+        RabbitMQ's that it is durable, and mean its id; ActiveMQ's a name within their client-id."""
+        name = frame.headers.get("durable")
+        if name is not None:
+            return {"true": self._key(frame), "false": None}.get(name, name)
+        for other in ("activemq.subscriptionName", "durable-subscription-name"):
+            if other in frame.headers:
+                return "/".join(filter(None, (self._introduction.client_id, frame.headers[other])))
+        return None
+
     def _wish(self, frame: Frame) -> Wish:
         headers = frame.headers
         text = _required(frame, "destination")
@@ -171,8 +185,9 @@ class Subscribing:
         start = headers.get("start", "latest")
         if start not in ("latest", "earliest"):
             raise Refused(f"start is latest or earliest, not {start[:100]!r}")
-        durable = headers.get("durable")
-        if durable is not None and destination.is_queue:
+        if "selector" in headers:
+            raise Refused("there are no selectors here: a subscriber gets every message")
+        if destination.is_queue and headers.get("durable", "true") not in ("true", "false"):
             raise Refused("a queue keeps its messages; durable is for topics")
         return Wish(
             self._key(frame),
@@ -181,7 +196,7 @@ class Subscribing:
             destination,
             ack,
             _prefetch(frame, destination),
-            durable,
+            None if destination.is_queue else self._durable(frame),
             start,
         )
 

@@ -130,12 +130,11 @@ class TopicSubscription:
 
     async def close(self, reason: str | None) -> None:
         """What was not acknowledged comes again to a durable subscriber."""
-        del reason
         if not self._is_over:
             self._is_over = True
             self._unacknowledged.clear()
             if self._feed is not None:
-                await self._feed.close()
+                await self._feed.close(reason)
 
     def stop(self, reason: str | None) -> None:
         self._consumer.background.start(self.close(reason))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nuncius.broker import Broker, future
-from nuncius.broker.model import Pressure
+from nuncius.doors.stomp.begun import Begun
 from nuncius.doors.stomp.codec import Frame
 from nuncius.doors.stomp.destinations import Destination
 from nuncius.doors.stomp.errors import Refused
@@ -19,7 +19,7 @@ from nuncius.doors.stomp.subscribing import AnySubscription
 MAX_TRANSACTIONS = 100  # open at a time, of a connection
 MAX_STEPS = 10_000  # open at a time, of a connection
 MAX_BYTES = 16 << 20  # the same
-STEP_COST = 500  # bytes of memory a step takes, besides its body
+STEP_COST = 500  # bytes of memory a step takes, besides its body and headers
 
 
 class OpenTransaction:
@@ -39,12 +39,9 @@ class Transactions:
         self._broker = broker
         self._outbox = outbox
         self._open: dict[str, OpenTransaction] = {}
+        self._begun = Begun(broker.pressure)
         self._size = 0
         self._steps = 0
-
-    @property
-    def _pressure(self) -> Pressure:
-        return self._broker.pressure
 
     def begin(self, frame: Frame) -> None:
         name = self._name(frame)
@@ -56,7 +53,7 @@ class Transactions:
 
     def send(self, name: str, to: Destination, message: Sent) -> None:
         transaction = self._find(name)
-        self._add(transaction, 1, len(message.body))
+        self._add(transaction, 1, len(message.body) + len(message.headers or ""))
         transaction.messages.append((to, message))
 
     def acknowledge(self, name: str, by: AnySubscription, ack_id: str, reason: str | None) -> None:
@@ -127,7 +124,8 @@ class Transactions:
         transaction.steps += steps
         self._size += size
         self._steps += steps
-        self._pressure.incomplete += size
+        if self._begun.note(self._size):
+            raise Refused("too many large transactions have begun and do not end")
         if self._steps > MAX_STEPS or self._size > MAX_BYTES:
             raise Refused(
                 f"open transactions of a connection have at most {MAX_STEPS} steps and {MAX_BYTES} bytes"
@@ -138,5 +136,5 @@ class Transactions:
         del self._open[name]
         self._size -= transaction.size
         self._steps -= transaction.steps
-        self._pressure.incomplete -= transaction.size
+        self._begun.note(self._size)
         return transaction
