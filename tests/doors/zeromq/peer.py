@@ -3,21 +3,20 @@
 import asyncio
 import contextlib
 import socket
-import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
-from queue import Queue
 
 import zmq
 import zmq.asyncio
 
+from node_thread import in_a_thread
 from nuncius.broker import Broker
 from nuncius.broker.limits import Limits
 from nuncius.doors.zeromq.door import ZeromqDoor
 from nuncius.doors.zeromq.zmtp_codec import GREETING, READY, encode
 
-SECONDS = 20.0
+SECONDS = 60.0
 READY_OF_DEALER = b"\x04\x1c\x05READY\x0bSocket-Type\0\0\0\x06DEALER"
 
 
@@ -137,33 +136,6 @@ async def raw(node: Node, *, greeted: bool = True) -> AsyncIterator[Raw]:
         connection.writer.transport.abort()
 
 
-@contextmanager
-def node_in_a_thread(dsn: str) -> Iterator[int]:
+def node_in_a_thread(dsn: str) -> AbstractContextManager[int]:
     """The port of a node that runs until the end of the block, for clients that block."""
-    ports: Queue[int | BaseException] = Queue()
-    stop: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
-
-    async def serve() -> None:
-        async with running_node(dsn) as node:
-            stopped = asyncio.Event()
-            stop.append((asyncio.get_running_loop(), stopped))
-            ports.put(node.port)
-            await stopped.wait()
-
-    def run() -> None:
-        try:
-            asyncio.run(serve())
-        except BaseException as error:
-            ports.put(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        port = ports.get(timeout=SECONDS)
-        if isinstance(port, BaseException):
-            raise port
-        yield port
-    finally:
-        for loop, stopped in stop:
-            loop.call_soon_threadsafe(stopped.set)
-        thread.join()
+    return in_a_thread(running_node(dsn))

@@ -1,8 +1,11 @@
 """Crossings: what goes in through one door comes out through another, from the same topics."""
 
 import asyncio
+import json
+import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -10,6 +13,7 @@ from doors.zeromq.peer import Node, Peer
 from native_peer import open_door
 from nuncius.broker import Broker
 from nuncius.client import AsyncClient
+from nuncius.doors.http.door import HttpDoor
 from nuncius.doors.stomp.door import StompDoor
 from nuncius.store.driver import Connection
 
@@ -86,7 +90,7 @@ class Stomp:
         return await self.next()
 
     async def next(self) -> str:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return (await self._reader.readuntil(b"\0")).decode().strip("\n\0")
 
     def close(self) -> None:
@@ -121,3 +125,28 @@ async def test_stomp(node: Node, ann: Peer) -> None:
         ]
         assert {frame.split("\n")[0] for frame in frames} == {"RECEIPT", "MESSAGE"}
     assert await ann.ask("g ann news 1 wait=20") == "a 1 from stomp"
+
+
+def call(port: int, path: str, body: object) -> Any:
+    data = json.dumps(body).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, method="POST")
+    with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310  (our own node)
+        return json.loads(answer.read())
+
+
+async def test_http(node: Node, ann: Peer) -> None:
+    """What is put by ZeroMQ is read by a consumer over HTTP, and the reverse."""
+    door = HttpDoor(node.broker)
+    port = await door.open("127.0.0.1", 0)
+    try:
+        await ann.ask("s ann news")
+        producer = await asyncio.to_thread(call, port, "/producer/register", {"topic": "news"})
+        consumer = await asyncio.to_thread(call, port, "/consumer/register", {"topic": "news"})
+        assert await ann.ask("p bob news 1 from zeromq") == "a 2"
+        read = {"topic": "news", "consumer_id": consumer["consumer_id"]}
+        assert (await asyncio.to_thread(call, port, "/consumer/consume", read))["message"] == "from zeromq"
+        sent = {"topic": "news", "producer_id": producer["producer_id"], "message": "from http"}
+        await asyncio.to_thread(call, port, "/producer/produce", sent)
+        assert await ann.ask("g ann news 1 wait=20") == "a 1 from http"
+    finally:
+        await door.close()

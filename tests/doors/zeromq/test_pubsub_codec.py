@@ -141,6 +141,8 @@ def test_answers() -> None:
         ([b"p", b"", b"b", b"1", b"x"], ()),
         ([b"id", b"", b"u a b"], (b"id", b"")),  # REQ with correlation, or behind a proxy
         ([b"id", b"other", b"", b"p", b"a", b"b", b"1", b""], (b"id", b"other", b"")),
+        ([b"p", b"", b"u a b"], (b"p", b"")),  # an identity that looks like a request
+        ([b"s", b"g", b"", b"u", b"a", b"b"], (b"s", b"g", b"")),
         ([b""], (b"",)),
         ([b"x", b""], ()),
         ([], ()),

@@ -135,7 +135,7 @@ async def test_a_topic_that_is_made_again_while_waiting(node: Node, ann: Peer, b
     await ann.ask("s ann news")
     await ann.send(b"g ann news 0 wait=30")
     await node.broker.pubsub.subscribe("other", "x")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         rows = await node.broker._store.execute(  # noqa: SLF001  (both in one transaction)
             "select nuncius.delete_topic('news'), (nuncius.subscribe_in_sequence('news', 'ann')).last_id"
         )
@@ -186,7 +186,7 @@ async def test_what_is_not_zeromq(node: Node, ann: Peer, data: bytes) -> None:
     """A connection that speaks something else is closed; the others do not notice."""
     async with raw(node, greeted=False) as connection:
         connection.writer.write(data)
-        assert (await connection.until_closed()).startswith(GREETING)
+        assert (await connection.until_closed()).startswith(GREETING[:11])
     assert await ann.ask("s ann news") == "a -1"
 
 
@@ -196,6 +196,17 @@ async def test_everything_in_one_packet(node: Node) -> None:
         connection.writer.write(GREETING + READY_OF_DEALER + encode([b"nonsense"]))
         expected = GREETING + READY + encode([b"i"])
         assert await connection.read(len(expected)) == expected
+
+
+async def test_an_old_client(node: Node) -> None:
+    """A client that speaks ZMTP 2.0 is served."""
+    async with raw(node, greeted=False) as connection:
+        connection.writer.write(GREETING[:10])
+        assert await connection.read(11) == GREETING[:11]
+        connection.writer.write(b"\x01\x03")  # 2.0, REQ
+        assert await connection.read(3) == b"\x06\0\0"
+        connection.writer.write(encode([b"an identity"]) + encode([b"", b"s ann news"]))
+        assert await connection.read(8) == encode([b"", b"a -1"])
 
 
 async def test_heartbeats(node: Node) -> None:
@@ -214,6 +225,17 @@ async def test_too_large(dsn: str, kind: int) -> None:
         assert await peer.ask_fields("p", "bob", "news", "1", b"x" * 100_000, *["y"] * 100) == [b"i"]
         assert await peer.ask_fields(*["p"] * 100) == [b"i"]
         assert await peer.ask("p bob news 1 " + "x" * 1000) == "a 0"
+
+
+async def test_too_large_with_an_envelope(dsn: str) -> None:
+    """A message that is too large is answered also if more than an empty frame stands before it."""
+    async with running_node(dsn, max_body=1000) as node, connected(node) as peer:
+        peer.socket.setsockopt(zmq.REQ_CORRELATE, 1)
+        peer.socket.setsockopt(zmq.REQ_RELAXED, 1)
+        assert await peer.ask("p bob news 1 " + "x" * 100_000) == "i"
+        async with connected(node, zmq.DEALER) as proxy:
+            await proxy.send(b"one", b"two", b"", b"p bob news 1 " + b"x" * 100_000)
+            assert await proxy.receive() == [b"one", b"two", b"", b"i"]
 
 
 async def test_large_messages(ann: Peer) -> None:
@@ -269,6 +291,26 @@ async def test_large_answers_beside_gets_that_wait(node: Node, ann: Peer) -> Non
         assert {frames[-1] for frames in got} == {body}
 
 
+@pytest.mark.parametrize("envelopes", [1, 5])
+async def test_more_gets_than_are_carried_out_at_once(
+    node: Node, ann: Peer, monkeypatch: pytest.MonkeyPatch, envelopes: int
+) -> None:
+    """Gets beyond what a connection may have under way begin when others have ended, and all are answered."""
+    monkeypatch.setattr(session, "MAX_GETS", 2)
+    await ann.ask("s ann news")
+    async with connected(node, zmq.DEALER) as proxy:
+        for n in range(5):
+            await proxy.send(b"%d" % (n % envelopes), b"", b"g", b"ann", b"news", b"%d" % n, b"wait=60")
+        await proxy.send(b"other", b"", b"g ann news 0 wait=3601")
+        for n in range(5):
+            assert await ann.ask(f"p bob news {n + 1} {n}") == "a 1"
+        got = [await proxy.receive() for _ in range(6)]
+    assert [b"other", b"", b"i"] in got
+    assert sorted((frames[0], frames[-1]) for frames in got if frames[0] != b"other") == [
+        (b"%d" % (n % envelopes), b"%d" % n) for n in range(5)
+    ]
+
+
 async def test_a_client_that_leaves_much_unread(node: Node, ann: Peer) -> None:
     """A client that goes away with much unanswered leaves nothing behind."""
     await ann.ask("s ann news")
@@ -315,6 +357,23 @@ async def test_a_busy_topic(node: Node, ann: Peer, connection: Connection, obser
             await until_somebody_waits(observer, "nuncius publish in turn")
             assert await bob.ask("p bob other 1 text") == "a 0"
         assert await ann.receive() == [b"a 0"]
+
+
+async def test_a_busy_subscription(
+    node: Node, ann: Peer, bob: Peer, connection: Connection, observer: Connection
+) -> None:
+    """A get of a subscription that somebody holds waits; others pass by."""
+    await connection.fetch("select nuncius.create_topic('wide', 2)")
+    assert await ann.ask("s ann wide") == "a -1"
+    assert await bob.ask("s bob wide") == "a -1"
+    async with connection.transaction():
+        await connection.fetch("select nuncius.unsubscribe('wide', 'ann')")
+        await ann.send(b"g ann wide 0")
+        await until_somebody_waits(observer, "nuncius get%")
+        assert await bob.ask("g bob wide 0") == "e -1"
+        async with connected(node) as eve:
+            assert await eve.ask("g eve wide 0") == "e ns"
+    assert await ann.receive() == [b"e ns"]
 
 
 async def test_the_store_goes_away(ann: Peer, observer: Connection) -> None:

@@ -17,6 +17,7 @@ from nuncius.doors.zeromq.zmtp_codec import (
 MAX = 1000
 READY_OF_REQ = b"\x04\x26\x05READY\x0bSocket-Type\0\0\0\x03REQ\x08Identity\0\0\0\0"
 HELLO = GREETING + READY_OF_REQ
+OLD = GREETING[:10] + b"\x01"  # the beginning of a greeting of ZMTP 2.0
 
 
 def ready(socket_type: bytes, name: bytes = b"Socket-Type") -> bytes:
@@ -32,12 +33,34 @@ def connected(maximum: int = MAX) -> Decoder:
 
 
 def test_the_greeting() -> None:
-    """We greet at once, and say READY when we know that the other side speaks ZMTP 3."""
+    """We begin to greet at once, go on when we know the other side's version, and say READY when it has
+    greeted."""
     decoder = Decoder(MAX)
-    assert decoder.to_say == [GREETING]
+    assert decoder.to_say == [GREETING[:11]]
     assert len(GREETING) == 64
-    decoder.receive(GREETING)
-    assert decoder.to_say == [GREETING, READY]
+    decoder.receive(GREETING[:10])
+    assert len(decoder.to_say) == 1
+    decoder.receive(GREETING[10:11])
+    assert b"".join(decoder.to_say) == GREETING
+    decoder.receive(GREETING[11:])
+    assert b"".join(decoder.to_say) == GREETING + READY
+
+
+@pytest.mark.parametrize("identity", [b"", b"ann"])
+@pytest.mark.parametrize("kind", [b"\x03", b"\x05", b"\x06"])
+def test_an_old_peer(kind: bytes, identity: bytes) -> None:
+    """A peer of ZMTP 2.0 is answered with what it expects to follow a version, and served, whether its bytes
+    come at once or one by one."""
+    hello = OLD + kind + encode([identity])
+    decoder = Decoder(MAX)
+    assert decoder.receive(hello + encode([b"", b"hi"])) == [[b"", b"hi"]]
+    assert b"".join(decoder.to_say) == GREETING[:11] + b"\x06" + encode([b""])
+    assert decoder.receive(encode([bytes(300)])) == [[bytes(300)]]
+    slow = Decoder(MAX)
+    for n in range(len(hello)):
+        assert slow.receive(hello[n : n + 1]) == []
+    assert slow.to_say == decoder.to_say
+    assert slow.receive(encode([b"hi"])) == [[b"hi"]]
 
 
 @pytest.mark.parametrize("kind", [b"REQ", b"DEALER", b"ROUTER"])
@@ -68,7 +91,11 @@ def test_who_may_not(hello: bytes) -> None:
         b"GET / HTTP/1.1\r\n",
         b"\x00",
         b"\xff" + bytes(9),  # no end of the signature
-        b"\xff" + bytes(8) + b"\x7f\x01",  # ZMTP 2.0
+        b"\xff" + bytes(8) + b"\x7f\x00",  # ZMTP 1.0
+        b"\xff" + bytes(8) + b"\x7f\x02",  # a version that there never was
+        OLD + b"\x01",  # PUB
+        OLD + b"\x03" + b"\x01\x00",  # an identity of several frames
+        OLD + b"\x03" + encode([b""]) + b"\x04\x00",  # a command
         GREETING.replace(b"NULL", b"PLAI"),
         GREETING.replace(b"NULL", b"NULLX"[:4] + b"X", 1)[:64],
         GREETING + encode([b"before READY"]),
@@ -95,15 +122,6 @@ def test_what_is_not_zeromq(data: bytes) -> None:
 
     with pytest.raises(ProtocolError):
         byte_by_byte()
-
-
-def test_an_old_peer_is_noticed_early() -> None:
-    """A peer of before ZMTP 3 sends less than a greeting and waits: we do not."""
-    decoder = Decoder(MAX)
-    assert decoder.receive(b"\xff" + bytes(8)) == []
-    assert decoder.receive(b"\x7f") == []
-    with pytest.raises(ProtocolError, match=r"before 3\.0"):
-        decoder.receive(b"\x01")
 
 
 @given(st.lists(st.lists(st.binary(max_size=300), min_size=1, max_size=5), max_size=5), st.data())

@@ -68,10 +68,10 @@ def split(frames: Sequence[bytes]) -> tuple[tuple[bytes, ...], Sequence[bytes]]:
     first; behind a proxy, or with correlation ids, there is more before it. A DEALER may send none."""
     if frames and not frames[0]:
         return (b"",), frames[1:]
-    if frames and frames[0] not in _KINDS:
-        for n, frame in enumerate(frames[:-1], 1):
-            if not frame:
-                return tuple(frames[:n]), frames[n:]
+    for n, frame in enumerate(frames[:-1], 1):
+        # Somebody's identity may be a letter that requests begin with.
+        if not frame and (frames[0] not in _KINDS or frames[n].split(b" ", 1)[0] in _KINDS):
+            return tuple(frames[:n]), frames[n:]
     return (), frames
 
 

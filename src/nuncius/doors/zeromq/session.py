@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 PUBLISHERS = "zeromq/"  # before the names of this door's publishers: other doors count for themselves
 REQUEST_COST = 500  # bytes of memory an open request takes, besides its frames
 OTHER_FRAMES = 4096  # bytes of a message besides its body
+REST = b"..."  # in the place of what was not kept of a message
 MAX_GETS = 10_000  # under way for one connection
 MUCH_UNREAD = 512 << 10  # bytes of answers, after which we look whether the client reads them
 AT_ONCE = 8  # of those whose answers are large
@@ -67,6 +68,7 @@ class ZeromqSession:
         try:
             messages = self._decoder.receive(data)
         except zmtp_codec.ProtocolError as error:
+            self._say()
             self._give_up(str(error), error.last_words)
             return
         if self._decoder.to_say:
@@ -124,9 +126,11 @@ class ZeromqSession:
         if self._closing:
             self._wire.answered(cost)  # silence: the client asks again, somebody else
             return
-        envelope, fields = pubsub_codec.split(frames)
         request: Request | None = None
-        if type(frames) is not zmtp_codec.TooLarge:
+        if type(frames) is zmtp_codec.TooLarge:
+            envelope, fields = pubsub_codec.split([*frames, REST])
+        else:
+            envelope, fields = pubsub_codec.split(frames)
             try:
                 request = pubsub_codec.parse(fields)
             except Malformed:

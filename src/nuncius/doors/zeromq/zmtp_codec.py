@@ -6,7 +6,9 @@ has not read yet is counted in bytes and holds up that client alone, where a ROU
 and throws away what is too many. Several processes can listen on one port. And a request costs half as much
 processor time, because it does not pass from thread to thread.
 
-Of security mechanisms there is only NULL. ZMTP 2 and older (libzmq before 4.0) is not spoken.
+Of security mechanisms there is only NULL. Who speaks ZMTP 2.0 (libzmq 3, JeroMQ before 0.4) is answered in
+it: its greeting ends differently and it has no commands, its messages are the same. Hence a greeting is said
+in two parts, the second when the other side's version is known. ZMTP 1.0 (libzmq 2) is not spoken.
 """
 
 from collections.abc import Sequence
@@ -19,6 +21,12 @@ MAX_FRAMES = 64
 _MORE, _LONG, _COMMAND = 1, 2, 4
 _VERSION_AT, _MECHANISM_AT, _MECHANISM_END = 10, 12, 32
 _MAY_CONNECT = (b"REQ", b"DEALER", b"ROUTER")
+
+# ZMTP 2.0: after the version comes a number for the kind of socket, then a frame with the identity.
+_VERSION_2 = 1
+_MAY_CONNECT_2 = (b"\x03", b"\x05", b"\x06")  # the same, in the same order
+_IDENTITY_AT = 12
+_REST_OF_GREETING_2 = b"\x06" + b"\0\0"
 _SHORT = [bytes((_MORE, size)) for size in range(256)], [bytes((0, size)) for size in range(256)]
 
 
@@ -73,11 +81,12 @@ class Decoder:
         self._size = 0  # of the pieces
         self._needed = 0  # bytes to go on
         self._skipping = 0  # bytes to come that nobody wants
+        self._version: int | None = None  # of the peer
         self._greeted = self._ready = False
         self._frames: list[bytes] = []
         self._frame_bytes = 0
         self._too_large = False
-        self.to_say = [GREETING]
+        self.to_say = [GREETING[: _VERSION_AT + 1]]
 
     @property
     def incomplete(self) -> int:
@@ -107,16 +116,38 @@ class Decoder:
     def _greet(self, data: bytes, messages: list[list[bytes]]) -> int:
         if data[:1] not in (b"", GREETING[:1]) or (len(data) > 9 and data[9] != GREETING[9]):
             raise ProtocolError("this is not ZeroMQ")
-        if len(data) > _VERSION_AT and data[_VERSION_AT] < 3:
-            raise ProtocolError("this is a version of ZeroMQ's protocol before 3.0")
+        if len(data) <= _VERSION_AT:
+            self._needed = _VERSION_AT + 1
+            return 0
+        if self._version is None:
+            self._version = data[_VERSION_AT]
+            if self._version != _VERSION_2 and self._version < 3:
+                raise ProtocolError("this is a version of ZeroMQ's protocol before 2.0")
+            is_old = self._version == _VERSION_2
+            self.to_say.append(_REST_OF_GREETING_2 if is_old else GREETING[_VERSION_AT + 1 :])
+        if self._version == _VERSION_2:
+            return self._greet_old(data, messages)
         if len(data) < GREETING_BYTES:
-            self._needed = _VERSION_AT + 1 if len(data) <= _VERSION_AT else GREETING_BYTES
+            self._needed = GREETING_BYTES
             return 0
         if data[_MECHANISM_AT:_MECHANISM_END].rstrip(b"\0") != b"NULL":
             raise ProtocolError("there is no security mechanism here but NULL")
         self._greeted = True
         self.to_say.append(READY)
         return self._read_frames(data, messages, GREETING_BYTES)
+
+    def _greet_old(self, data: bytes, messages: list[list[bytes]]) -> int:
+        """Reads the rest of a greeting of ZMTP 2.0. The identity is nothing to us."""
+        if data[_VERSION_AT + 1 : _IDENTITY_AT] not in (b"", *_MAY_CONNECT_2):
+            raise ProtocolError("a socket that is no REQ or DEALER")
+        size = data[_IDENTITY_AT + 1] if len(data) > _IDENTITY_AT + 1 else 0
+        self._needed = _IDENTITY_AT + 2 + size
+        if len(data) < self._needed:
+            return 0
+        if data[_IDENTITY_AT]:
+            raise ProtocolError("an identity that is none")
+        self._greeted = self._ready = True
+        return self._read_frames(data, messages, self._needed)
 
     def _read_frames(self, data: bytes, messages: list[list[bytes]], start: int = 0) -> int:
         """Reads whole frames; answers where the first one begins that is not complete yet."""
@@ -169,7 +200,7 @@ class Decoder:
         return frames
 
     def _check_command(self, flags: int, size: int) -> None:
-        if flags not in (_COMMAND, _COMMAND | _LONG):
+        if flags not in (_COMMAND, _COMMAND | _LONG) or self._version == _VERSION_2:
             raise ProtocolError(f"flags {flags:#x} mean nothing")
         if size > MAX_COMMAND:
             raise ProtocolError("a command that is too long", _error("too long"))
