@@ -2,8 +2,15 @@
 
 import asyncio
 import logging
+import socket
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from itertools import count
 
 from nuncius.broker import Broker
+from nuncius.broker.counters_model import ConnectionFacts
+from nuncius.broker.model import READ_ONLY
 from nuncius.doors.wire import Session, Wire
 
 log = logging.getLogger(__name__)
@@ -11,9 +18,19 @@ log = logging.getLogger(__name__)
 BACKLOG = 1024
 MAX_CONNECTIONS = 10_000
 FINISH_SECONDS = 10.0
+# A machine that vanishes without a word is noticed within a minute, and what its connections had in hand is
+# given back. Connections inherit this from the socket that listens.
+KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, option), value)
+        for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+        if hasattr(socket, option)  # macOS calls the first one otherwise
+    ),
+)
 
 
-class TcpDoor:
+class TcpDoor(ABC):
     """A door says in `greet` who answers a new connection."""
 
     def __init__(self, broker: Broker, max_connections: int = MAX_CONNECTIONS) -> None:
@@ -21,27 +38,54 @@ class TcpDoor:
         self._max_connections = max_connections
         self._server: asyncio.Server | None = None
         self.wires: set[Wire] = set()
+        self.name = type(self).__module__.split(".")[2]
+        self._numbers = count(1)
+        broker.counters.doors[self.name] = self
 
+    @abstractmethod
     def greet(self, wire: Wire) -> Session:
-        raise NotImplementedError
+        """Who speaks with the client on this wire."""
 
     async def open(self, host: str, port: int, *, share_port: bool = False) -> int:
         """Listens; answers with the port, which is any free one if 0 was asked for."""
-        self._server = await asyncio.get_running_loop().create_server(
+        self._server = await self._listen(host, port, share_port)
+        numbers: list[int] = [listening.getsockname()[1] for listening in self._server.sockets]
+        if len(set(numbers)) > 1:
+            # A name with several addresses, and each got a free port of its own: there is to be one for all.
+            self._server.close()
+            await self._server.wait_closed()
+            self._server = await self._listen(host, numbers[0], share_port)
+        for listening in self._server.sockets:
+            for level, option, value in KEEPALIVE:
+                listening.setsockopt(level, option, value)
+        return numbers[0]
+
+    async def _listen(self, host: str, port: int, share_port: bool) -> asyncio.Server:
+        return await asyncio.get_running_loop().create_server(
             lambda: Wire(self.welcome, self._broker.pressure, self.wires),
             *(host, port),
             backlog=BACKLOG,
             reuse_port=share_port or None,
         )
-        bound: int = self._server.sockets[0].getsockname()[1]
-        return bound
 
     @property
     def connections(self) -> int:
         return len(self.wires)
 
+    def list_connections(self) -> Sequence[ConnectionFacts]:
+        wall = time.time() - asyncio.get_running_loop().time()
+        return [_describe(self.name, wire, wall) for wire in sorted(self.wires, key=lambda each: each.number)]
+
+    def disconnect(self, connection_id: str) -> bool:
+        for wire in self.wires:
+            if f"{self.name}-{wire.number}" == connection_id:
+                wire.close()
+                return True
+        return False
+
     def welcome(self, wire: Wire) -> Session:
         """The session of a new connection, wherever it comes from; one too many is closed at once."""
+        wire.door, wire.number = self.name, next(self._numbers)
         if len(self.wires) > self._max_connections:
             log.warning("too many connections", extra={"limit": self._max_connections})
             wire.close()
@@ -63,3 +107,20 @@ class TcpDoor:
 async def _finish(wire: Wire) -> None:
     await wire.session.finish()
     await wire.gone()
+
+
+def _describe(door: str, wire: Wire, wall: float) -> ConnectionFacts:
+    """`wall` is the time on the wall when the loop's clock showed 0."""
+    client = getattr(wire.session, "client", None)
+    return ConnectionFacts(
+        f"{door}-{wire.number}",
+        door,
+        wire.peer,
+        type(wire.session).__name__.removesuffix("Session").lower(),
+        wire.known_as or getattr(client, "name", ""),
+        "read only" if getattr(client, "mode", 0) == READ_ONLY else "full",
+        wall + wire.since,
+        wall + wire.heard,
+        wire.bytes_in,
+        wire.bytes_out,
+    )

@@ -27,6 +27,10 @@ class Session(Protocol):
         """Answer what was accepted, then `wire.close()`."""
 
 
+def _nobody_waits() -> None:
+    """For sessions that do not want to know."""
+
+
 class Wire(asyncio.Protocol):
     def __init__(
         self,
@@ -46,6 +50,13 @@ class Wire(asyncio.Protocol):
         self._idle = asyncio.Event()
         self._idle.set()
         self._gone = asyncio.Event()
+        self.known_as = ""
+        """The name by which the other side introduced itself, where its session does not know it."""
+        self.door = ""
+        self.number = 0
+        """Which of its door's connections it is."""
+        self.bytes_in = self.bytes_out = 0
+        self.on_writable: Callable[[], None] = _nobody_waits
 
     # What sessions use
 
@@ -54,6 +65,16 @@ class Wire(asyncio.Protocol):
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out.append(data)
+
+    def answer(self, data: bytes, size: int) -> None:
+        """Answers a request of that size. The last answer that is owed goes out at once: there is nothing
+        left that could go with it."""
+        self._out.append(data)
+        self.answered(size)
+        if not self._unanswered:
+            self._flush()
+        elif len(self._out) == 1:
+            self._loop.call_soon(self._flush)
 
     def accept(self, size: int) -> None:
         """A request of about that size has to be answered."""
@@ -82,6 +103,10 @@ class Wire(asyncio.Protocol):
         """Returns when the client has read enough of what it was sent."""
         await self._writable.wait()
 
+    def is_stalled(self) -> bool:
+        """Whether the client has not read enough of what it was sent; `on_writable` is called when it has."""
+        return not self._writable.is_set()
+
     def close(self) -> None:
         """Closes after what was sent has gone out."""
         self._flush()
@@ -95,9 +120,18 @@ class Wire(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER)
         self._wires.add(self)
+        self.since = self.heard = self._loop.time()
         self.session = self._new_session(self)
 
+    @property
+    def peer(self) -> str:
+        """Where the other side is."""
+        name = self._transport.get_extra_info("peername")
+        return f"{name[0]}:{name[1]}" if name else ""
+
     def data_received(self, data: bytes) -> None:
+        self.bytes_in += len(data)
+        self.heard = self._loop.time()
         if not self._closing:
             self.session.received(data)
 
@@ -116,12 +150,14 @@ class Wire(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writable.set()
         self._resume()
+        self.on_writable()
 
     def _flush(self) -> None:
         if self._out:
             data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
             self._out.clear()
             if not self._closing:
+                self.bytes_out += len(data)
                 self._transport.write(data)
 
     def _pause(self) -> None:

@@ -1,1 +1,1 @@
-"""HTTP: what browsers and plain clients speak. For now the way in for WebSockets, and a sign of life."""
+"""HTTP: the report's partitioned queue, an API of our own under /v1, and the way in for WebSockets."""

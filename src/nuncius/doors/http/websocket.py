@@ -17,7 +17,7 @@ from nuncius.doors.wire import WRITE_BUFFER, WebSocketPath, Wire
 
 class WebSocketTransport(asyncio.Transport):
     def __init__(self, socket: WebSocket) -> None:
-        super().__init__()
+        super().__init__({"peername": socket.client})
         self._socket = socket
         self._waiting: deque[bytes] = deque()
         self._buffered = 0

@@ -1,0 +1,1 @@
+"""Nodes that work together: roles, membership, placement of partitions, the ring."""

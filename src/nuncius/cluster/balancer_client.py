@@ -1,0 +1,289 @@
+"""The balancer's end of a client's connection: requests are taken one after the other and passed on whole."""
+
+import asyncio
+import re
+from collections import deque
+from typing import TYPE_CHECKING, cast
+
+import httptools
+import msgspec
+
+from nuncius.cluster.balancer_managers import Manager, is_modern, kind_of
+from nuncius.cluster.balancer_upstream import FAILING, REFUSING, Upstream
+from nuncius.cluster.offers import declined
+
+if TYPE_CHECKING:
+    from nuncius.cluster.balancer import Balancer
+
+MAX_REQUEST = 64 << 20
+MAX_HEADERS = 64 << 10
+MAX_WAITING = 16  # requests that a client may send ahead
+# They are about one connection, and ours are two.
+_OWN_HEADERS = frozenset(
+    b"connection keep-alive proxy-connection te trailer transfer-encoding upgrade expect"
+    b" content-length".split()
+)
+END = b"\r\n\r\n"  # of a head
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_AUTHORS_PATHS = (b"/broker", b"/partition")
+_AUTHORS_WORD = re.compile(rb'[?&]topic_name=|"topic_name"\s*:')
+
+
+class Refused(Exception):
+    """A request that is not passed on."""
+
+
+class Request:
+    """What a client wants, ready to be sent."""
+
+    __slots__ = ("alive", "data", "is_head", "kind", "modern", "path", "repeatable", "tried")
+
+    def __init__(self, method: bytes, url: bytes, headers: list[bytes], body: bytes, alive: bool) -> None:
+        self.path = b"/" + url.partition(b"?")[0].lstrip(b"/")
+        self.kind = kind_of(method, self.path)
+        self.modern = is_modern(self.path)
+        self.is_head = method == b"HEAD"
+        self.alive = alive
+        reads = method in (b"GET", b"HEAD") and self.path != b"/consumer/consume"
+        self.repeatable = reads or any(line[:16].lower() == b"idempotency-key:" for line in headers)
+        self.tried: list[Manager] = []
+        if body or method not in (b"GET", b"HEAD"):
+            headers.append(b"content-length: %d\r\n" % len(body))
+        self.data = b"".join((method, b" ", url, b" HTTP/1.1\r\n", *headers, b"\r\n", body))
+
+    @property
+    def is_authors(self) -> bool:
+        """Whether it is in the spelling of the report's authors, whose balancer tells every failure in the
+        name of the manager."""
+        return self.path.startswith(_AUTHORS_PATHS) or _AUTHORS_WORD.search(self.data) is not None
+
+
+class Client(asyncio.Protocol):
+    def __init__(self, balancer: "Balancer") -> None:
+        self._balancer = balancer
+        self._parser = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport
+        self._waiting: deque[Request] = deque()
+        self._request: Request | None = None  # the one that is being answered
+        self._upstream: Upstream | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._refused = ""  # why nothing more is read
+        self._unfinished = 0  # bytes since the last end of a head or piece of a body
+        self._lost = False
+        self.idle = asyncio.Event()  # nothing is asked that is not answered
+        self.idle.set()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._url = b""
+        self._headers: list[bytes] = []
+        self._body: list[bytes] = []
+        self._alive = True
+        self._in_body = False
+        self._size = 0  # of the headers
+        self._length = 0  # of the body
+
+    # asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        if len(self._balancer.clients) >= self._balancer.max_connections:
+            self._transport.write(_failure("too many connections", b"503 Service Unavailable"))
+            self._transport.close()
+            return
+        self._balancer.clients.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._unfinished += len(data)
+            self._parser.feed_data(data if self._in_body else declined(data))
+            self._check(self._unfinished, MAX_HEADERS)
+        except (httptools.HttpParserError, Refused):
+            self._refuse(self._refused or "this is not HTTP")
+        if len(self._waiting) > MAX_WAITING:
+            self._transport.pause_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._lost = True
+        self.idle.set()
+        self._balancer.clients.discard(self)
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._upstream is not None:
+            self._upstream.leave()
+
+    def pause_writing(self) -> None:
+        if self._upstream is not None:
+            self._upstream.pause()
+
+    def resume_writing(self) -> None:
+        if self._upstream is not None:
+            self._upstream.resume()
+
+    @property
+    def is_idle(self) -> bool:
+        return self.idle.is_set()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    # httptools
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        lower = name.lower()
+        self._size += len(name) + len(value)
+        self._check(self._size, MAX_HEADERS)
+        if lower not in _OWN_HEADERS:
+            self._headers.append(b"%b: %b\r\n" % (name, value))
+        elif lower == b"expect" and value.lower() == b"100-continue" and self.is_idle:
+            self._transport.write(CONTINUE)  # else it would land in the middle of another answer
+
+    def on_headers_complete(self) -> None:
+        if self._parser.should_upgrade():
+            self._refused = "this is a balancer: connect a WebSocket to a manager"
+            raise Refused
+        self._in_body = True
+        self._size = self._unfinished = 0
+        self._alive = self._parser.should_keep_alive()
+
+    def on_body(self, body: bytes) -> None:
+        self._unfinished = 0
+        self._length += len(body)
+        self._check(self._length, MAX_REQUEST)
+        self._body.append(body)
+
+    def _check(self, size: int, most: int) -> None:
+        if size > most:
+            self._refused = f"a request has at most {most} bytes of this"
+            raise Refused
+
+    def on_message_complete(self) -> None:
+        body = b"".join(self._body)
+        request = Request(self._parser.get_method(), self._url, self._headers, body, self._alive)
+        self._reset()
+        self._waiting.append(request)
+        self.idle.clear()
+        if self._request is None:
+            self._next()
+
+    # One request after the other
+
+    def _next(self) -> None:
+        if self._lost or not self._waiting:
+            self.idle.set()
+            return
+        if len(self._waiting) == MAX_WAITING:
+            self._transport.resume_reading()
+        self._request = self._waiting.popleft()
+        if self._request.path == b"/livez":
+            self._finish(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 3\r\n\r\nok\n")
+        elif self._balancer.managers[self._request.kind].is_empty:
+            self._connecting = asyncio.ensure_future(self._look_and_try())
+        else:
+            self._try("there is none")
+
+    async def _look_and_try(self) -> None:
+        """One may have started a moment ago."""
+        await self._balancer.look_now()
+        self._try("there is none")
+
+    def _try(self, reason: str) -> None:
+        """Asks the next manager; `reason` is why the last one did not do."""
+        request = self._request
+        assert request is not None
+        manager = self._balancer.managers[request.kind].next(request.tried)
+        if manager is None:
+            self._fail(request, reason)
+            return
+        request.tried.append(manager)
+        upstream = manager.take_idle(self._balancer.now())
+        if upstream is None:
+            self._connecting = asyncio.ensure_future(self._connect(manager))
+        else:
+            self._ask(upstream)
+
+    async def _connect(self, manager: Manager) -> None:
+        try:
+            upstream = await Upstream.connect(manager)
+        except (OSError, TimeoutError):
+            manager.rest()
+            self._try(f"{manager} does not answer")
+        else:
+            manager.down_until = 0.0
+            self._ask(upstream)
+
+    def _ask(self, upstream: Upstream) -> None:
+        request = self._request
+        assert request is not None
+        self._upstream = upstream
+        deadline = self._balancer.deadline(modern=request.modern)
+        self._balancer.asked.add(upstream)
+        upstream.ask(request.data, self, is_head=request.is_head, deadline=deadline)
+
+    # The answer
+
+    def answer_begins(self, status: int) -> bool:
+        assert self._request is not None
+        if status < REFUSING or self._request.modern:
+            return True
+        return status < FAILING and not self._request.is_authors
+
+    def answer_part(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    def answer_ends(self, closes: bool) -> None:
+        request, upstream = self._let_go()
+        if not upstream.is_passing:
+            said = upstream.complaint
+            self._fail(request, said if upstream.status < FAILING else f"{upstream.manager}: {said}")
+        elif closes or not request.alive:
+            self._transport.close()
+        else:
+            self._request = None
+            self._next()
+
+    def answer_fails(self, reason: str, begun: bool) -> None:
+        request, upstream = self._let_go()
+        upstream.manager.rest()
+        if begun:
+            self._transport.abort()  # half an answer cannot be taken back
+        elif request.repeatable:
+            self._try(f"{upstream.manager} {reason}")
+        else:
+            self._fail(request, f"{upstream.manager} {reason}; it may or may not have done what was asked")
+
+    def _let_go(self) -> tuple[Request, Upstream]:
+        request, upstream = self._request, self._upstream
+        assert request is not None
+        assert upstream is not None
+        self._upstream = None
+        self._balancer.asked.discard(upstream)
+        return request, upstream
+
+    def _fail(self, request: Request, reason: str) -> None:
+        self._finish(_failure(f"{request.kind} Failed: {reason}"))
+
+    def _finish(self, answer: bytes) -> None:
+        if self._lost:
+            return
+        assert self._request is not None
+        self._transport.write(answer.partition(END)[0] + END if self._request.is_head else answer)
+        if not self._request.alive:
+            self._transport.close()
+            return
+        self._request = None
+        self._next()
+
+    def _refuse(self, reason: str) -> None:
+        """What came makes no sense, and where the next request begins cannot be known."""
+        self._transport.write(_failure(reason))
+        self._transport.close()
+
+
+def _failure(message: str, status: bytes = b"400 Bad Request") -> bytes:
+    body = msgspec.json.encode({"status": "failure", "message": message})
+    head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+    return head % (status, len(body)) + body

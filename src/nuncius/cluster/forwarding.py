@@ -1,0 +1,188 @@
+"""Connections to brokers, and who gets what: the broker that has a partition, or another if that is lost."""
+
+import asyncio
+import contextlib
+import itertools
+import secrets
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import asyncpg
+
+from nuncius.broker.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from nuncius.cluster.link import Forward, Link
+from nuncius.cluster.link_codec import Send
+from nuncius.cluster.members import Member
+
+NO_BROKER = "no broker answers; nothing was stored"
+LOST_BROKER = "the broker was lost, and no other answers; the entries may be stored"
+PATIENCE = 3.0  # seconds that a call waits for a broker when there is none
+SEEK_SECONDS = 0.1
+
+
+@dataclass(slots=True)
+class Followed:
+    """While something of a publisher is under way to one broker, the rest follows: two would not keep the
+    order of its counts."""
+
+    link: Link | None = None
+    under_way: int = 0
+
+
+class Forwarding:
+    def __init__(self) -> None:
+        self.links: dict[int, Link] = {}  # by broker id
+        self.members: dict[int, Member] = {}
+        self._brokers_of_stores: dict[int, int] = {}
+        self._links_made = itertools.count(1)
+        self._name = secrets.token_hex(6)
+        self.flushes = 0
+        """Frames that were sent so far, on whichever connection."""
+        self._following: dict[int, Followed] = {}  # by publisher
+        self.waiting: list[Forward] = []  # for a broker, in order
+        self._seeking: asyncio.Task[None] | None = None
+        self._curious: list[Callable[[], None]] = []
+        self._looking: asyncio.Task[None] | None = None
+        self.look: Callable[[], Awaitable[None]]
+        """Has `learn` called with what is known now."""
+
+    def learn(self, members: Iterable[Member]) -> None:
+        """Who is there. Told once a second."""
+        self.members = {m.broker_id: m for m in members if m.broker_id is not None}
+        self._brokers_of_stores = {m.store_id: n for n, m in self.members.items() if m.store_id != 1}
+        for number, link in list(self.links.items()):
+            member = self.members.get(number)
+            if member is None or (member.host, member.link_port) != (link.host, link.port):
+                del self.links[number]
+                link.leave()
+            elif member.is_alive or not link.is_down:
+                link.probe()
+
+    def _flushed(self) -> None:
+        self.flushes += 1
+
+    def close(self) -> None:
+        for task in (self._seeking, self._looking):
+            if task is not None:
+                task.cancel()
+        for link in self.links.values():
+            link.leave()
+
+    # Brokers that can be counted on
+
+    def of_store(self, store: int) -> Link | None:
+        """The broker whose own store this is."""
+        return self._link(self._brokers_of_stores.get(store))
+
+    def may_be_given_more(self, store: int) -> bool:
+        """Whether new entries may go to the broker whose own store this is."""
+        broker = self._brokers_of_stores.get(store)
+        return broker is not None and not self.members[broker].removed and self._link(broker) is not None
+
+    @property
+    def has_any(self) -> bool:
+        return self._any_link() is not None
+
+    def _link(self, broker: int | None) -> Link | None:
+        """The connection to a broker that can be counted on."""
+        if broker is None:
+            return None
+        link = self.links.get(broker)
+        if link is None:
+            member = self.members.get(broker)
+            if member is None or not member.is_alive or member.link_port is None:
+                return None
+            name = f"{self._name}-{next(self._links_made)}"
+            link = self.links[broker] = Link(member.host, member.link_port, name, self._flushed)
+        return None if link.is_down else link
+
+    def _any_link(self) -> Link | None:
+        for broker, member in self.members.items():
+            if member.may_be_given_more:
+                link = self._link(broker)
+                if link is not None:
+                    return link
+        return None
+
+    # Entries of the common store
+
+    def send_to_common(self, send: Send, broker: int | None, done: Callable[[Any], None]) -> None:
+        if send.publisher_id:
+            self._following.setdefault(send.publisher_id, Followed()).under_way += 1
+            done = partial(self._unfollow, send.publisher_id, done)
+        forward = Forward(send, done, self._dispatch)
+        if self.waiting:
+            self._wait(forward)  # nobody overtakes
+        else:
+            self._dispatch(forward, broker)
+
+    def _dispatch(self, forward: Forward, broker: int | None = None) -> None:
+        """To the broker that has the partition, or else to any: all of them serve the common store."""
+        publisher = forward.send.publisher_id
+        followed = self._following[publisher] if publisher else None
+        if followed is not None and followed.link is not None and not followed.link.is_down:
+            link: Link | None = followed.link
+        else:
+            link = self._link(broker) or self._any_link()
+            if followed is not None:
+                followed.link = link
+        if link is None:
+            self._wait(forward)
+        else:
+            link.forward(forward)
+
+    def _unfollow(self, publisher: int, done: Callable[[Any], None], result: Any) -> None:
+        followed = self._following[publisher]
+        followed.under_way -= 1
+        if not followed.under_way:
+            del self._following[publisher]
+        done(result)
+
+    # While no broker answers
+
+    @property
+    def is_looking(self) -> bool:
+        return self._looking is not None and not self._looking.done()
+
+    def when_looked(self, then: Callable[[], None]) -> None:
+        """Calls when it is known anew who is there: somebody may have started a moment ago."""
+        self._curious.append(then)
+        if not self.is_looking:
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    async def _look(self) -> None:
+        while self._curious:
+            curious, self._curious = self._curious, []
+            with contextlib.suppress(StoreError, asyncpg.PostgresError):
+                await self.look()
+            for link in list(self.links.values()):
+                await link.probed()
+            for then in curious:
+                then()
+
+    def _wait(self, forward: Forward) -> None:
+        loop = asyncio.get_running_loop()
+        forward.deadline = forward.deadline or loop.time() + PATIENCE
+        self.waiting.append(forward)
+        if self._seeking is None or self._seeking.done():
+            self._seeking = loop.create_task(self._seek())
+
+    async def _seek(self) -> None:
+        """One may have started a moment ago."""
+        while self.waiting:
+            with contextlib.suppress(StoreError, asyncpg.PostgresError):
+                await self.look()
+            waiting, self.waiting = self.waiting, []
+            for forward in waiting:
+                if self._any_link() is not None:
+                    self._dispatch(forward)
+                elif forward.deadline > asyncio.get_running_loop().time():
+                    self.waiting.append(forward)
+                elif forward.was_sent:
+                    forward.done(OutcomeUnknown(LOST_BROKER))
+                else:
+                    forward.done(StoreUnavailable(NO_BROKER))
+            if self.waiting:
+                await asyncio.sleep(SEEK_SECONDS)

@@ -1,0 +1,184 @@
+"""A broker's end: what other nodes send is stored, what they ask for is read."""
+
+import asyncio
+import contextlib
+from functools import partial
+from typing import Any, cast
+
+from nuncius.broker import Broker
+from nuncius.broker.errors import NoSuchTopic
+from nuncius.broker.model import Publisher
+from nuncius.broker.names import Names
+from nuncius.cluster import link_codec
+from nuncius.cluster.link_codec import Answers, Failed, Found, Look, Moved, Send, Sent
+from nuncius.cluster.own_store import OwnStore
+from nuncius.store.fetching import GONE, FetchCall
+
+MAX_LOOK = 10_000
+CLOSE_SECONDS = 5.0
+
+
+class LinkServer:
+    def __init__(self, broker: Broker, own: OwnStore | None = None) -> None:
+        self.broker = broker
+        self.own = own
+        self.publishers: Names[Publisher] = Names(partial(broker.publishers.find, lasting=False))
+        self.peers: set[Peer] = set()
+        self._server: asyncio.Server | None = None
+
+    async def open(self, host: str, port: int) -> int:
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Peer(self), host, port)
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def close(self) -> None:
+        """No new requests; those under way are answered."""
+        if self._server is None:
+            return
+        self._server.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await asyncio.gather(*(peer.finish() for peer in list(self.peers)))
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """No more connections, and the end of those there are."""
+        if self._server is not None:
+            self._server.close()
+        for peer in list(self.peers):
+            peer.end()
+
+
+class Peer(asyncio.Protocol):
+    """Another node's connection."""
+
+    def __init__(self, server: LinkServer) -> None:
+        self._server = server
+        self._decoder = link_codec.requests()
+        self._answers = Answers([], [], [])
+        self._open = 0  # requests that are not answered
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._flushing = False
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self._loop = asyncio.get_running_loop()
+        self._server.peers.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._server.peers.discard(self)
+        self._server.broker.pressure.forget(self._resume)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for requests in self._decoder.receive(data):
+                self._open += len(requests.sends) + len(requests.looks)
+                self._idle.clear()
+                for send in requests.sends:
+                    self._send(send)
+                for look in requests.looks:
+                    self._look(look)
+        except ValueError:
+            self.transport.abort()
+            return
+        pressure = self._server.broker.pressure
+        if pressure.is_high:
+            self.transport.pause_reading()
+            pressure.when_relieved(self._resume)
+
+    def _resume(self) -> None:
+        self.transport.resume_reading()
+
+    async def finish(self) -> None:
+        self.transport.pause_reading()
+        await self._idle.wait()
+        self._flush()
+
+    def end(self) -> None:
+        """What is answered is still sent."""
+        if self._idle.is_set():
+            self.transport.close()
+        else:
+            self.transport.abort()
+
+    # Entries to be stored
+
+    def _send(self, send: Send) -> None:
+        own = self._server.own
+        if send.store_id == 1:
+            if send.publisher_id:
+                self._store(send, Publisher(send.publisher_id, send.publisher))
+            else:
+                self._server.publishers.when_known(send.publisher, partial(self._store, send))
+        elif own is not None and own.store_id == send.store_id:
+            own.publish(send, partial(self._stored, send.id), self)
+        else:
+            self._stored(send.id, Moved("this broker has no such store"))
+
+    def _store(self, send: Send, publisher: Publisher | Exception) -> None:
+        if isinstance(publisher, Exception):
+            self._stored(send.id, publisher)
+            return
+        try:
+            self._server.broker.topics.publish_soon(
+                send.topic,
+                send.bodies,
+                partial(self._stored, send.id),
+                keys=send.keys,
+                headers=send.headers,
+                partition=send.partition or None,
+                publisher=publisher,
+                count=send.count,
+                caller=self,
+            )
+        except Exception as error:
+            self._stored(send.id, error)
+
+    def _stored(self, number: int, result: Any) -> None:
+        if isinstance(result, Exception):
+            self._answer(link_codec.failure(number, result))
+        else:
+            self._answer(Sent(number, result.partition, result.offset, result.skipped, result.scattered))
+
+    # Entries to be read
+
+    def _look(self, look: Look) -> None:
+        own = self._server.own
+        if own is None:
+            self._answer(link_codec.failure(look.id, Moved("this broker has no store of its own")))
+            return
+        done = partial(self._found, look.id)
+        own.fetch(FetchCall(done, self, look.partition_id, look.position, min(look.limit, MAX_LOOK)))
+
+    def _found(self, number: int, result: Any) -> None:
+        if result == GONE:
+            result = NoSuchTopic("the topic was deleted")
+        if isinstance(result, Exception):
+            self._answer(link_codec.failure(number, result))
+        else:
+            self._answer(Found(number, result))
+
+    # Answers: one write a turn of the loop
+
+    def _answer(self, answer: Sent | Found | Failed) -> None:
+        if isinstance(answer, Sent):
+            self._answers.sent.append(answer)
+        elif isinstance(answer, Found):
+            self._answers.found.append(answer)
+        else:
+            self._answers.failed.append(answer)
+        self._open -= 1
+        if not self._open:
+            self._idle.set()
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._answers.sent or self._answers.found or self._answers.failed:
+            self.transport.write(link_codec.encode(self._answers))
+            self._answers = Answers([], [], [])

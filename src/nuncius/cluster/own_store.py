@@ -1,0 +1,235 @@
+"""A broker's own store: entries of its partitions, under the numbers of the common catalogue.
+
+The catalogue itself, subscriptions and positions stay in the common store. What this store needs of them
+(which partitions are here, their retention, what subscribers still hold) is copied from there every few
+seconds; in return the common store is told how far the partitions go, for lag and retention.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import Any
+
+import asyncpg
+
+from nuncius.broker import Broker
+from nuncius.broker.model import Publisher
+from nuncius.broker.names import Names
+from nuncius.cluster.link_codec import Moved, Send
+from nuncius.store.combiner import Detour
+from nuncius.store.driver import Connection
+from nuncius.store.errors import StoreError
+from nuncius.store.fetching import GONE, FetchCall, fetch
+from nuncius.store.publishing import PublishCall, publish
+from nuncius.store.store import Store
+
+log = logging.getLogger(__name__)
+
+LOCK = "select pg_try_advisory_lock(78014, 0)"
+LOCK_SECONDS = 10.0  # a killed broker's connections may take a moment to end
+TELL_SECONDS = 1.0
+COPY_SECONDS = 5.0
+TIDY_SECONDS = 60.0
+PER_ENTRY = 200  # bytes of memory an accepted entry costs besides its body
+
+
+class StoreInUse(StoreError):
+    """Another broker has this store."""
+
+
+class OtherCluster(StoreError):
+    """The store belongs to another cluster."""
+
+
+class OwnStore:
+    store_id: int
+
+    def __init__(self, dsn: str, broker: Broker) -> None:
+        self._broker = broker
+        self._common = broker.store
+        self._store = Store(dsn, patience=self._common.patience)
+        self.holding = self._store.lane("own store")
+        self._publishers: Names[Publisher] = Names(self._find_publisher)
+        self._partition_ids: set[int] = set()
+        self._here: set[tuple[int, Any]] = set()  # topic id and partition
+        self._told: dict[int, tuple[int, int]] = {}
+        self._news = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def open(self) -> None:
+        """Takes the store for this broker, and learns under which number the cluster knows it."""
+        await self._store.open()
+        self._publishing = self._store.combiner("publish", self._publish_batch, self._copy_for)
+        self._fetching = self._store.combiner("fetch", self._fetch_batch)
+        try:
+            await self._take()
+            await self._introduce()
+            await self.copy()
+            await self.tell()
+        except BaseException:
+            await self._let_go()
+            raise
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._repeat(seconds, work))
+            for seconds, work in (
+                (TELL_SECONDS, self._tell_news),
+                (COPY_SECONDS, self.look_after),
+                (TIDY_SECONDS, self._tidy),
+            )
+        ]
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await self._store.drain()
+        with contextlib.suppress(StoreError, asyncpg.PostgresError):
+            await self.tell()
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        await self.holding.close()
+        await self._store.close()
+
+    async def _take(self) -> None:
+        connection = await self.holding.connection()
+        deadline = asyncio.get_running_loop().time() + LOCK_SECONDS
+        while not await connection.fetchval(LOCK):
+            if asyncio.get_running_loop().time() > deadline:
+                raise StoreInUse("another broker runs on this store: give each broker its own")
+            await asyncio.sleep(0.1)
+
+    async def _introduce(self) -> None:
+        cluster = (await self._common.query("select cluster_id from nuncius.cluster"))[0][0]
+        rows = await self._store.query("select cluster_id, store_id from nuncius.belongs_to")
+        if rows and rows[0][0] != cluster:
+            raise OtherCluster("this store belongs to a broker of another cluster: give it one of its own")
+        known = rows[0][1] if rows else 0
+        found = await self._common.query("select nuncius.enter_store($1, $2)", known, self._store.dsn)
+        self.store_id = found[0][0]
+        if self.store_id != known:
+            await self._store.query("delete from nuncius.belongs_to")
+            await self._store.query("insert into nuncius.belongs_to values ($1, $2)", cluster, self.store_id)
+
+    # Entries
+
+    def publish(self, send: Send, done: Callable[[Any], None], caller: Hashable) -> None:
+        """Stores entries of one partition; `done` gets a Placed or an exception."""
+        if send.publisher:
+            self._publishers.when_known(send.publisher, partial(self._submit, send, done, caller))
+        else:
+            self._submit(send, done, caller, None)
+
+    def _submit(
+        self,
+        send: Send,
+        done: Callable[[Any], None],
+        caller: Hashable,
+        publisher: Publisher | Exception | None,
+    ) -> None:
+        if isinstance(publisher, Exception):
+            done(publisher)
+            return
+        size = sum(map(len, send.bodies)) + PER_ENTRY * len(send.bodies)
+        call = PublishCall(
+            done,
+            caller,
+            send.topic,
+            send.bodies,
+            send.keys,
+            send.headers,
+            send.partition,
+            None if publisher is None else publisher.name,
+            None if publisher is None else publisher.publisher_id,
+            send.count,
+            size,
+        )
+        call.topic_id, call.partitions, call.layout = send.topic_id, send.partition, None
+        self._publishing.submit(call)
+
+    def fetch(self, call: FetchCall) -> None:
+        self._fetching.submit(call)
+
+    async def _publish_batch(
+        self, connection: Connection, calls: Sequence[PublishCall], wait: bool
+    ) -> list[Any]:
+        known = [call for call in calls if (call.topic_id, call.partitions) in self._here]
+        results = dict(zip(known, await publish(connection, known, wait) if known else (), strict=True))
+        self._news = True
+        self._broker.topics.arrived({call.topic_id for call in known})
+        return [results.get(call, Detour.STALE) for call in calls]
+
+    async def _fetch_batch(self, connection: Connection, calls: Sequence[FetchCall], wait: bool) -> list[Any]:
+        results = await fetch(connection, calls, wait)
+        gone = {call.partition_id for call, result in zip(calls, results, strict=True) if result == GONE}
+        if not gone <= self._partition_ids:
+            await self.copy()
+        # A partition that was given to us a moment ago is not gone but empty.
+        new = gone & self._partition_ids
+        return [
+            None if call.partition_id in new else result for call, result in zip(calls, results, strict=True)
+        ]
+
+    async def _find_publisher(self, name: str) -> Publisher:
+        rows = await self._store.query(
+            "select publisher_id from nuncius.ensure_publishers($1, false)", [name]
+        )
+        return Publisher(rows[0][0], name)
+
+    # The catalogue
+
+    async def _copy_for(self, calls: Sequence[PublishCall]) -> None:
+        """Calls for partitions that are not known here: they may be new."""
+        await self.copy()
+        if not all((call.topic_id, call.partitions) in self._here for call in calls):
+            raise Moved("the partition is not here")
+
+    async def copy(self) -> None:
+        """What the common catalogue says of the partitions here."""
+        rows = await self._common.query("select * from nuncius.partitions_of_store($1)", self.store_id)
+        columns = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(10)]
+        await self._store.query(
+            "select nuncius.mirror_partitions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", *columns
+        )
+        self._partition_ids = set(columns[6])
+        self._here = set(zip(columns[0], columns[7], strict=True))
+
+    async def tell(self) -> None:
+        """How far partitions go here, and from where on they are readable."""
+        rows = await self._store.query("select * from nuncius.ends_of_all()")
+        news = {row[0]: (row[1], row[2]) for row in rows if self._told.get(row[0]) != (row[1], row[2])}
+        if news:
+            firsts, nexts = zip(*news.values(), strict=True)
+            await self._common.query(
+                "select nuncius.note_ends($1, $2, $3)", list(news), list(firsts), list(nexts)
+            )
+            self._told.update(news)
+
+    async def _tell_news(self) -> None:
+        if self._news:
+            self._news = False
+            await self.tell()
+
+    async def look_after(self) -> None:
+        """Retention, by what the common store says."""
+        await self.copy()
+        while (await self._store.query("select nuncius.collect()"))[0][0]:
+            pass
+        await self.tell()
+
+    async def _tidy(self) -> None:
+        await self._store.query("select nuncius.tidy()")
+
+    async def _repeat(self, seconds: float, work: Callable[[], Any]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await work()
+            except (StoreError, asyncpg.PostgresError) as error:
+                log.warning("looking after the broker's own store failed", extra={"error": str(error)})
+            except Exception:
+                log.exception("looking after the broker's own store failed by a fault of ours")

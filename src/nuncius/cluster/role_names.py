@@ -1,0 +1,5 @@
+"""What a node may offer."""
+
+BALANCER, WRITER, READER, BROKER = "balancer", "writer", "reader", "broker"
+ROLES = (BALANCER, WRITER, READER, BROKER)
+ALL_IN_ONE = (WRITER, READER, BROKER)  # such a node needs nobody to balance

@@ -1,0 +1,93 @@
+"""A node's part in the cluster: what it offers to the other nodes, and what it gets from them."""
+
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+
+import asyncpg
+
+from nuncius.broker import Broker
+from nuncius.cluster.link_server import LinkServer
+from nuncius.cluster.members import Member, Members
+from nuncius.cluster.own_store import OwnStore
+from nuncius.cluster.placement import Placement
+from nuncius.cluster.role_names import ALL_IN_ONE, BROKER
+from nuncius.cluster.routing import Router
+from nuncius.cluster.watching import PULSE_SECONDS, Watch
+from nuncius.store.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+TIDY_LOOKS = 600
+
+
+class Participant:
+    """A node with a broker inside, as a member of the cluster. Open it before the doors, let it enter when
+    they are open, and the same backwards at the end."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        roles: Sequence[str] = ALL_IN_ONE,
+        *,
+        own_store: str | None = None,
+        link_port: int = 0,
+        pulse: float = PULSE_SECONDS,
+    ) -> None:
+        self._broker = broker
+        self._roles = roles
+        self._wanted_port = link_port
+        self.members = Members(broker.store)
+        self.placement = Placement(broker.store, self.members.silence)
+        self.own = None if own_store is None else OwnStore(own_store, broker)
+        self.server = LinkServer(broker, self.own)
+        self.router = Router(broker, self.placement, is_broker=BROKER in roles, own=self.own)
+        self.watch = Watch(self.members, self._heard, pulse)
+        self.router.forwarding.look = self.watch.look
+        self.on_members: Callable[[Sequence[Member]], None] = lambda members: None
+        self._link_port = 0
+        self._catalogue = -1
+        self._looks = 0
+
+    async def open(self, host: str) -> None:
+        """From now on other nodes can reach this one, and it knows them."""
+        if self.own is not None:
+            await self.own.open()
+        try:
+            self._link_port = await self.server.open(host, self._wanted_port)
+            await self.watch.look()
+        except BaseException:
+            await self.close()
+            raise
+        self._broker.topics.elsewhere = self.router
+
+    async def enter(self, host: str, http_port: int | None) -> None:
+        """The doors are open: others may count on this node."""
+        store_id = 1 if self.own is None else self.own.store_id
+        await self.watch.begin(host, http_port or self._link_port, self._link_port, self._roles, store_id)
+
+    async def leave(self) -> None:
+        """The doors are about to close: what this node served is given to others."""
+        if await self.watch.end():
+            with contextlib.suppress(StoreError, asyncpg.PostgresError):
+                await self.placement.reassign()
+
+    async def close(self) -> None:
+        await self.server.close()
+        self.router.forwarding.close()
+        if self.own is not None:
+            await self.own.close()
+
+    async def _heard(self, members: Sequence[Member]) -> None:
+        self.router.forwarding.learn(members)
+        self.on_members(members)
+        catalogue = self._broker.catalogue
+        if catalogue != self._catalogue or self.router.is_outdated:
+            await self.router.learn_elsewhere()
+            self._catalogue = catalogue
+        changed = await self.placement.reassign()
+        if changed:
+            log.warning("partitions of brokers that are gone have others", extra={"partitions": changed})
+        self._looks += 1
+        if self._looks % TIDY_LOOKS == 0:
+            await self.placement.tidy()

@@ -1,0 +1,325 @@
+"""What a node does with entries that another node stores or keeps.
+
+A broker stores what belongs to the common store by itself. Any other node sends it to the broker that has
+the partition; if that one does not answer, to another, for all of them reach the common store. Entries of a
+broker's own store go to that broker, from wherever, and to nobody else: while it is away, what may go
+anywhere goes elsewhere, what must go there is refused, and readers find nothing new.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from nuncius.broker import Broker
+from nuncius.broker.errors import CallFailed, NoSuchTopic, OutcomeUnknown, StoreUnavailable
+from nuncius.broker.model import Topic
+from nuncius.broker.names import Names
+from nuncius.cluster.claims import Claims
+from nuncius.cluster.forwarding import NO_BROKER, Forwarding
+from nuncius.cluster.link import Forward
+from nuncius.cluster.link_codec import Moved, Send
+from nuncius.cluster.link_server import Peer
+from nuncius.cluster.own_store import OwnStore
+from nuncius.cluster.placement import Placement, Route
+from nuncius.cluster.scattering import Parts, parts_of, send_of
+from nuncius.store.fetching import FetchCall
+from nuncius.store.publishing import PublishCall
+
+MAX_MOVES = 5
+
+
+class Away(StoreUnavailable):
+    """The broker with the store of a partition does not answer."""
+
+
+class Router:
+    """The `elsewhere` of a broker's topics."""
+
+    def __init__(
+        self, broker: Broker, placement: Placement, *, is_broker: bool, own: OwnStore | None = None
+    ) -> None:
+        self._broker = broker
+        self._placement = placement
+        self._is_broker = is_broker
+        self._own = own
+        self._routes: Names[Route] = Names(self._load)
+        self._claims = Claims(broker.store)
+        self._elsewhere: dict[int, int] = {}  # partition id: store id
+        self.is_outdated = False
+        """Somebody has found entries elsewhere that were thought to be here."""
+        self._catalogue = broker.catalogue
+        self._counted: Counter[int] = Counter()  # by publisher: calls under way
+        self._turns: dict[int, tuple[int, int]] = {}  # by topic; and how many frames there were then
+        self.forwarding = Forwarding()
+
+    async def learn_elsewhere(self) -> None:
+        self.is_outdated = False
+        self._elsewhere = await self._placement.elsewhere()
+
+    async def _load(self, name: str) -> Route:
+        for _ in range(MAX_MOVES):
+            topic = await self._broker.topics.names.find(name)
+            route = await self._placement.route(topic.topic_id)
+            if route.stores:
+                if not route.is_common:
+                    await self.learn_elsewhere()
+                return route
+            self._broker.topics.names.forget(name)  # it was deleted
+        raise NoSuchTopic(f"topic {name!r} comes and goes")
+
+    # The Elsewhere of topics
+
+    def publish(self, call: PublishCall, topic: Topic) -> bool:
+        if self._is_broker and topic.stores is None:
+            return False
+        if isinstance(call.caller, Peer):
+            return self._refuse(call, topic)
+        if self._catalogue != self._broker.catalogue:
+            self._catalogue = self._broker.catalogue
+            self._routes.forget_all()
+        self._broker.pressure.add(call.size)
+        if call.publisher_id is not None:
+            self._counted[call.publisher_id] += 1
+        if call.publisher_id is not None and self.forwarding.is_looking:
+            # It may not overtake its publisher's last.
+            self.forwarding.when_looked(partial(self._go, call, 0))
+        else:
+            self._go(call, 0)
+        return True
+
+    def fetch(self, call: FetchCall) -> bool:
+        store = self._elsewhere.get(call.partition_id) if self._elsewhere else None
+        if store is None:
+            return False
+        if self._own is not None and self._own.store_id == store:
+            self._own.fetch(call)
+            return True
+        link = self.forwarding.of_store(store)
+        if link is None:
+            call.done(None)  # its readers go on with other partitions
+        else:
+            link.look(call)
+        return True
+
+    def find(self, call: FetchCall) -> None:
+        """A partition was given to a broker with a store of its own a moment ago."""
+        self.is_outdated = True
+        self.forwarding.when_looked(partial(self._found, call))
+
+    def _found(self, call: FetchCall) -> None:
+        if not self.fetch(call):
+            call.done(None)  # the store did not say where
+
+    def _refuse(self, call: PublishCall, topic: Topic) -> bool:
+        """Entries that another node sent here, while the topic has moved on: it may look again. What belongs
+        to the common store is stored."""
+        partitions = [call.partitions] if type(call.partitions) is int else call.partitions
+        stores = topic.stores or ()
+        if self._is_broker and all(
+            stores[each - 1] == 1
+            for each in partitions  # type: ignore[union-attr]
+            if each <= len(stores)
+        ):
+            return False
+        call.done(Moved(f"topic {topic.name!r} has moved; nothing was stored"))
+        return True
+
+    # Publishing
+
+    def _go(self, call: PublishCall, moves: int) -> None:
+        self._routes.when_known(call.topic_name, partial(self._routed, call, moves))
+
+    def _routed(self, call: PublishCall, moves: int, route: Route | Exception) -> None:
+        if isinstance(route, Exception):
+            self._finish(call, route)
+            return
+        if call.topic_id != route.topic_id or call.layout not in (None, len(route.stores)):
+            self._broker.topics.place(call, Topic(route.topic_id, call.topic_name, route.partition_ids))
+        if route.is_common:
+            self._send_to_common(call, route, moves)
+        elif call.publisher_id is None:
+            self._send_to_stores(call, route, moves)
+        else:
+            self._prefer_writable(call, route)
+            self._claims.claim(call, partial(self._claimed, call, route, moves))
+
+    def _prefer_writable(self, call: PublishCall, route: Route) -> None:
+        """What need not go to a certain partition does not wait for a broker that is away."""
+        partition = call.partitions
+        if call.chosen is None and call.keys is None and type(partition) is int:
+            known = partition <= len(route.stores)
+            if not known or not self._is_writable(route.stores[partition - 1]):
+                call.partitions = self._next_partition(route) or partition
+
+    def _claimed(self, call: PublishCall, route: Route, moves: int, partitions: Any) -> None:
+        if isinstance(partitions, Exception):
+            self._finish(call, partitions)
+            return
+        call.partitions = partitions
+        self._send_to_stores(call, route, moves)
+
+    def _finish(self, call: PublishCall, result: Any) -> None:
+        self._broker.pressure.remove(call.size)
+        if call.publisher_id is not None:
+            self._counted[call.publisher_id] -= 1
+            if not self._counted[call.publisher_id]:
+                del self._counted[call.publisher_id]
+        call.done(result)
+
+    def _answered(self, call: PublishCall, moves: int, result: Any) -> None:
+        if isinstance(result, Moved | Away) and self._is_overtaken(call):
+            self._finish(call, StoreUnavailable(str(result)))
+        elif isinstance(result, Away):
+            self._look_again(call, moves, StoreUnavailable(str(result)))
+        elif isinstance(result, Moved) and moves < MAX_MOVES:
+            self._routes.forget(call.topic_name)
+            self._broker.topics.names.forget(call.topic_name)
+            self._go(call, moves + 1)
+        elif isinstance(result, Moved):
+            self._finish(call, CallFailed(str(result)))
+        else:
+            self._finish(call, result)
+
+    def _is_overtaken(self, call: PublishCall) -> bool:
+        """Whether others of its publisher are under way. One of a higher count may be stored by now: tried
+        again, this one would be taken for a repeat of what was never stored. Its publisher has to be told."""
+        return call.publisher_id is not None and self._counted[call.publisher_id] > 1
+
+    def _look_again(self, call: PublishCall, moves: int, error: Exception) -> None:
+        """A broker does not answer; but it may have come back a moment ago."""
+        if moves:
+            self._finish(call, error)
+        else:
+            self.forwarding.when_looked(partial(self._go, call, 1))
+
+    def _send_to_common(self, call: PublishCall, route: Route, moves: int) -> None:
+        """The whole call goes to one broker. Where it may choose the partition, it does, by its knowledge."""
+        done = partial(self._answered, call, moves)
+        if self._is_broker:  # the topic was in several stores when the call was made
+            self._here(call, done)
+            return
+        free = call.chosen is None and call.keys is None and call.publisher_id is None
+        partition = call.partitions if type(call.partitions) is int else call.partitions[0]  # type: ignore[index]
+        if free:
+            partition = self._next_partition(route) or 1  # if there is none, it waits
+        broker = route.brokers[partition - 1] if partition <= len(route.brokers) else None
+        send = send_of(call, 1, partition if free else call.chosen or 0)
+        self.forwarding.send_to_common(send, broker, done)
+
+    # Topics in several stores
+
+    def _send_to_stores(self, call: PublishCall, route: Route, moves: int) -> None:
+        free = call.chosen is None and call.keys is None and call.publisher_id is None
+        if free:
+            partition = self._next_partition(route)
+            if partition is None:
+                self._look_again(call, moves, StoreUnavailable(NO_BROKER))
+                return
+            call.partitions = partition
+        done = partial(self._answered, call, moves)
+        pieces = parts_of(call)
+        if len(pieces) > 1:
+            parts = Parts(pieces, done)
+            for piece in pieces:
+                self._send_piece(call, route, piece.partition, piece.numbers, parts.part(piece))
+        else:
+            self._send_piece(call, route, pieces[0].partition, None, done)
+
+    def _send_piece(
+        self,
+        call: PublishCall,
+        route: Route,
+        partition: int,
+        numbers: Sequence[int] | None,
+        done: Callable[[Any], None],
+    ) -> None:
+        """Entries that go into one partition: all of a call, or those with these numbers."""
+        if not 1 <= partition <= len(route.stores):
+            done(Moved(f"topic {call.topic_name!r} has no partition {partition}"))
+            return
+        store = route.stores[partition - 1]
+        send = send_of(call, store, partition, numbers)
+        if store == 1 and self._is_broker:
+            self._piece_here(call, send, done)
+        elif store == 1:
+            self.forwarding.send_to_common(send, route.brokers[partition - 1], done)
+        elif self._own is not None and self._own.store_id == store:
+            self._own.publish(send, done, call.caller)
+        else:
+            self._forward_away(call, send, done)
+
+    def _forward_away(self, call: PublishCall, send: Send, done: Callable[[Any], None]) -> None:
+        link = self.forwarding.of_store(send.store_id)
+        if link is None:
+            done(Away(_away(call, send)))
+        else:
+            link.forward(Forward(send, done, partial(self._lost_away, call, done)))
+
+    def _lost_away(self, call: PublishCall, done: Callable[[Any], None], forward: Forward) -> None:
+        """The broker with a store of its own is lost, and nobody else has its partitions."""
+        if forward.was_sent:
+            done(
+                OutcomeUnknown(
+                    f"the broker of partition {forward.send.partition} of topic {call.topic_name!r} was lost;"
+                    " the entries may be stored"
+                )
+            )
+        elif call.chosen is None and call.keys is None and call.publisher_id is None:
+            done(Moved(NO_BROKER))  # to the others
+        else:
+            done(Away(_away(call, forward.send)))
+
+    # In this process
+
+    def _here(self, call: PublishCall, done: Callable[[Any], None]) -> None:
+        self._piece_here(call, send_of(call, 1, call.chosen or 0), done)
+
+    def _piece_here(self, call: PublishCall, send: Send, done: Callable[[Any], None]) -> None:
+        piece = PublishCall(
+            done,
+            call.caller,
+            call.topic_name,
+            send.bodies,
+            send.keys,
+            send.headers,
+            send.partition or None,
+            call.sticky,
+            call.publisher_id,
+            send.count,
+            0,
+        )
+        piece.topic_id = call.topic_id
+        if send.partition:
+            piece.partitions, piece.layout = send.partition, None
+        else:
+            piece.partitions, piece.layout = call.partitions, call.layout
+        self._broker.topics.store_here(piece)
+
+    # Choices
+
+    def _next_partition(self, route: Route) -> int | None:
+        """Round robin over the partitions that can be written to. What travels together goes to the same one:
+        a frame for a hundred partitions costs as much as many frames."""
+        partitions = len(route.stores)
+        first, flushes = self._turns.get(route.topic_id, (0, -1))
+        if self._is_broker or flushes != self.forwarding.flushes:
+            first += 1
+        for turn in range(first, first + partitions):
+            if self._is_writable(route.stores[turn % partitions]):
+                self._turns[route.topic_id] = (turn, self.forwarding.flushes)
+                return 1 + turn % partitions
+        return None
+
+    def _is_writable(self, store: int) -> bool:
+        if store == 1:
+            return self._is_broker or self.forwarding.has_any
+        is_own = self._own is not None and self._own.store_id == store
+        return is_own or self.forwarding.may_be_given_more(store)
+
+
+def _away(call: PublishCall, send: Send) -> str:
+    return (
+        f"partition {send.partition} of topic {call.topic_name!r} is in the store of a broker that does not"
+        " answer; nothing was stored"
+    )

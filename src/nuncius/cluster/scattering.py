@@ -1,0 +1,93 @@
+"""A call whose entries go to several partitions of several stores, in pieces, and its one answer."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from nuncius.broker.errors import OutcomeUnknown
+from nuncius.broker.model import Placed
+from nuncius.cluster.link_codec import Moved, Send
+from nuncius.store.errors import StoreUnavailable
+from nuncius.store.publishing import PublishCall
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Entries of a call for one partition: which they are; None: all of them."""
+
+    partition: int
+    numbers: Sequence[int] | None
+
+
+def parts_of(call: PublishCall) -> list[Piece]:
+    partitions = call.partitions
+    if type(partitions) is int:
+        return [Piece(partitions, None)]
+    several: Sequence[int] = partitions  # type: ignore[assignment]
+    if len(set(several)) == 1:
+        return [Piece(several[0], None)]
+    if call.publisher_id is not None:
+        # Each store sees some of the publisher's counts, in order: they have to travel one by one.
+        return [Piece(partition, [n]) for n, partition in enumerate(several)]
+    grouped: dict[int, list[int]] = {}
+    for n, partition in enumerate(several):
+        grouped.setdefault(partition, []).append(n)
+    return [Piece(partition, numbers) for partition, numbers in grouped.items()]
+
+
+class Parts:
+    """Waits for all pieces."""
+
+    def __init__(self, pieces: Sequence[Piece], done: Callable[[Any], None]) -> None:
+        self._done = done
+        self._left = len(pieces)
+        self._errors: list[Exception] = []
+        self._places: dict[int, tuple[int, int]] = {}
+
+    def part(self, piece: Piece) -> Callable[[Any], None]:
+        return partial(self._answered, piece)
+
+    def _answered(self, piece: Piece, result: Any) -> None:
+        if isinstance(result, Exception):
+            self._errors.append(result)
+        else:
+            assert piece.numbers is not None
+            for at, n in enumerate(piece.numbers):
+                known = at < result.skipped
+                self._places[n] = (piece.partition, -1 if known else result.offset + at - result.skipped)
+        self._left -= 1
+        if not self._left:
+            self._done(self._whole())
+
+    def _whole(self) -> Placed | Exception:
+        if not self._errors:
+            places = [self._places[n] for n in sorted(self._places)]
+            return Placed(0, -1, sum(offset < 0 for _, offset in places), places)
+        nothing = all(isinstance(error, Moved | StoreUnavailable) for error in self._errors)
+        if nothing and not self._places:
+            return self._errors[0]
+        return OutcomeUnknown(f"some of the entries may be stored, others are not: {self._errors[0]}")
+
+
+def send_of(call: PublishCall, store: int, partition: int, numbers: Sequence[int] | None = None) -> Send:
+    """What a broker is told: all entries of a call, or those with these numbers."""
+    return Send(
+        0,
+        store,
+        call.topic_id,
+        call.topic_name,
+        partition,
+        _picked(call.bodies, numbers),
+        None if call.keys is None else _picked(call.keys, numbers),
+        None if call.headers is None else _picked(call.headers, numbers),
+        call.publisher_id or 0,
+        call.sticky or "",
+        call.count + (numbers[0] if numbers else 0),
+    )
+
+
+def _picked(items: Sequence[T], numbers: Sequence[int] | None) -> list[T]:
+    return list(items) if numbers is None else [items[n] for n in numbers]

@@ -1,0 +1,119 @@
+"""Keys in memory: those of others as long as a lease lasts, and one's own that are asked for.
+
+What a look-up brings may be outdated by the time it arrives: the key was changed, or its lease was revoked,
+in between. So whoever looks something up says so before (`begin`), and what is dropped meanwhile spoils what
+is on its way: it still answers the question, but it is not kept.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Value = str | list[str]
+PER_ENTRY = 200  # bytes of memory besides the strings
+FOREVER = float("inf")
+
+
+@dataclass(slots=True, eq=False)
+class Fill:
+    """A look-up that is on its way."""
+
+    key: str
+    spoiled: bool = False
+
+
+@dataclass(slots=True)
+class Entry:
+    value: Value
+    until: float
+    size: int
+
+
+class Cache:
+    """Bounded by the memory it takes; what was not used for longest goes first."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._entries: OrderedDict[tuple[bool, str], Entry] = OrderedDict()
+        self._fills: dict[str, set[Fill]] = {}
+        self._closed: dict[str, int] = {}
+        self.bytes = 0
+
+    def find(self, lists: bool, key: str, now: float = 0.0) -> Value | None:
+        entry = self._entries.get((lists, key))
+        if entry is None:
+            return None
+        if entry.until <= now:
+            self._remove((lists, key))
+            return None
+        self._entries.move_to_end((lists, key))
+        return entry.value
+
+    def find_all(self, lists: bool, keys: Sequence[str], found: list[Value | None], now: float = 0.0) -> None:
+        """The same for many keys: fills in what is still missing in `found`. Hot feeds are made of this."""
+        entries = self._entries
+        if not entries:
+            return
+        for n, key in enumerate(keys):
+            if found[n] is None:
+                name = (lists, key)
+                entry = entries.get(name)
+                if entry is not None and entry.until > now:
+                    entries.move_to_end(name)
+                    found[n] = entry.value
+
+    def begin(self, key: str) -> Fill:
+        fill = Fill(key, key in self._closed)
+        self._fills.setdefault(key, set()).add(fill)
+        return fill
+
+    def end(self, fill: Fill) -> None:
+        """The look-up is over; needed whether or not something was kept."""
+        fills = self._fills.get(fill.key)
+        if fills is not None:
+            fills.discard(fill)
+            if not fills:
+                del self._fills[fill.key]
+
+    def keep(self, fill: Fill, lists: bool, value: Value, until: float = FOREVER) -> None:
+        """Keeps what a look-up brought, unless it is spoiled or too large."""
+        name = (lists, fill.key)
+        size = PER_ENTRY + 2 * len(fill.key)
+        size += len(value) if isinstance(value, str) else sum(60 + len(item) for item in value)
+        if fill.spoiled or size > self._most // 8:
+            return
+        if name in self._entries:
+            self._remove(name)
+        self._entries[name] = Entry(value, until, size)
+        self.bytes += size
+        while self.bytes > self._most:
+            self._remove(next(iter(self._entries)))
+
+    def drop(self, key: str) -> None:
+        """Forgets a key, also what is on its way."""
+        for lists in (False, True):
+            if (lists, key) in self._entries:
+                self._remove((lists, key))
+        for fill in self._fills.pop(key, ()):
+            fill.spoiled = True
+
+    def close(self, key: str) -> None:
+        """Forgets a key, and keeps nothing of it until it is opened as often as it was closed."""
+        self.drop(key)
+        self._closed[key] = self._closed.get(key, 0) + 1
+
+    def open(self, key: str) -> None:
+        self._closed[key] -= 1
+        if not self._closed[key]:
+            del self._closed[key]
+
+    def clear(self) -> None:
+        self._entries.clear()
+        self.bytes = 0
+        for fills in self._fills.values():
+            for fill in fills:
+                fill.spoiled = True
+        self._fills.clear()
+
+    def _remove(self, name: tuple[bool, str]) -> None:
+        self.bytes -= self._entries.pop(name).size

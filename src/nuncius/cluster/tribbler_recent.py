@@ -1,0 +1,127 @@
+"""What was posted lately, anywhere on the ring, kept on this node and brought up to date for each feed.
+
+Every tribble is an entry of its owner's topic. This node asks each node for the entries after those it knows:
+one small question a node, however many users a feed is made of, and nobody who posted before the question is
+missed. What is known is bounded; a position too far back is none of ours.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from nuncius.cluster.tribbler_model import Reference
+from nuncius.cluster.tribbler_timelines import Positions
+
+WINDOW = 100_000
+"""Tribbles of a node that are kept here, at most."""
+PORTION = 5_000
+"""Tribbles of one answer, at most."""
+
+
+class Posts(msgspec.Struct, frozen=True):
+    """A node's answer: of each partition of its topic, the posts from a start on. `more`: there are others
+    behind them. Where `starts` are later than what was asked for, retention has dropped what was between."""
+
+    store: str
+    starts: list[int]
+    counts: list[int]
+    users: list[str]
+    posted: list[int]
+    more: bool
+
+
+Ask = Callable[[str, list[int] | None], Awaitable[Posts]]
+"""Asks a node for the posts from these offsets on; None: only for the name of its store."""
+
+
+class _Tail:
+    """Consecutive posts of one partition."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.posts: list[Reference] = []
+
+    @property
+    def next(self) -> int:
+        return self.start + len(self.posts)
+
+    def add(self, start: int, posts: Sequence[Reference]) -> None:
+        """Takes in what follows what is known; somebody else may have brought some of it meanwhile."""
+        if start <= self.next:
+            self.posts += posts[self.next - start :]
+
+    def shorten(self, most: int) -> None:
+        drop = len(self.posts) - most
+        if drop > 0:
+            del self.posts[:drop]
+            self.start += drop
+
+
+class _Node:
+    def __init__(self, name: str, ask: Ask) -> None:
+        self._name = name
+        self._ask = ask
+        self._store: str | None = None
+        self._tails: list[_Tail] = []
+
+    async def since(self, at: Mapping[str, Sequence[int]]) -> list[Reference] | None:
+        if self._store is None:
+            self._store = (await self._ask(self._name, None)).store
+        wanted = at.get(self._store, ())
+        tails = self._tails
+        if not tails or not all(tail.start <= _of(wanted, n) <= tail.next for n, tail in enumerate(tails)):
+            tails = [_Tail(start) for start in wanted]
+        more = True
+        while more:
+            answer = await self._ask(self._name, [tail.next for tail in tails])
+            if answer.store != self._store:
+                self._store, self._tails = None, []
+                return None
+            if not self._take(tails, answer):
+                return None
+            more = answer.more
+            if sum(len(tail.posts) for tail in tails) > WINDOW + PORTION:
+                return None
+        if any(_of(wanted, n) < tail.start for n, tail in enumerate(tails)):
+            return None  # shortened meanwhile, for somebody else
+        found = [post for n, tail in enumerate(tails) for post in tail.posts[_of(wanted, n) - tail.start :]]
+        for tail in tails:
+            tail.shorten(WINDOW // len(tails))
+        self._tails = tails
+        return found
+
+    @staticmethod
+    def _take(tails: list[_Tail], answer: Posts) -> bool:
+        """Takes an answer in; False when something between is gone."""
+        posts: Iterator[Reference] = zip(map(int.__neg__, answer.posted), answer.users, strict=True)
+        for n, (start, count) in enumerate(zip(answer.starts, answer.counts, strict=True)):
+            if n == len(tails):
+                tails.append(_Tail(0))
+            if start > tails[n].next:
+                return False
+            tails[n].add(start, [next(posts) for _ in range(count)])
+        return True
+
+
+class Recent:
+    def __init__(self, names: Callable[[], Sequence[str]], ask: Ask) -> None:
+        self._names = names
+        self._ask = ask
+        self._known: dict[str, _Node] = {}
+
+    async def since(self, at: Positions) -> list[Reference] | None:
+        """All posts after this position; None when that is not known, or too much."""
+        names = self._names()
+        self._known = {name: self._known.get(name) or _Node(name, self._ask) for name in names}
+        answers = await asyncio.gather(*(node.since(at) for node in self._known.values()))
+        found: list[Reference] = []
+        for answer in answers:
+            if answer is None:
+                return None
+            found += answer
+        return found
+
+
+def _of(positions: Sequence[int], partition: int) -> int:
+    return positions[partition] if partition < len(positions) else 0

@@ -1,0 +1,69 @@
+"""A node's place in the table of nodes: it says once a second that it is there, and hears who else is."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import asyncpg
+
+from nuncius.cluster.members import Member, Members
+from nuncius.store.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+PULSE_SECONDS = 1.0
+
+
+class Watch:
+    def __init__(
+        self,
+        members: Members,
+        heard: Callable[[Sequence[Member]], Awaitable[None]],
+        seconds: float = PULSE_SECONDS,
+    ) -> None:
+        self._members = members
+        self._heard = heard
+        self._seconds = seconds
+        self._node_id = 0
+        self._link_port = 0
+        self.task: asyncio.Task[None] | None = None
+
+    async def begin(
+        self, host: str, port: int, link_port: int, roles: Sequence[str], store_id: int = 1
+    ) -> None:
+        """Others may count on this node."""
+        self._enter = partial(self._members.enter, host, port, link_port, roles, store_id)
+        self._link_port = link_port
+        self._node_id = await self._enter()
+        await self.look()
+        self.task = asyncio.get_running_loop().create_task(self._pulse())
+
+    async def end(self) -> bool:
+        """They should not any longer. Answers whether they could be told."""
+        if self.task is None:
+            return False
+        self.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.task
+        self.task = None
+        with contextlib.suppress(StoreError, asyncpg.PostgresError):
+            await self._members.leave(self._node_id, self._link_port)
+            return True
+        return False
+
+    async def look(self) -> None:
+        await self._heard(await self._members.everybody())
+
+    async def _pulse(self) -> None:
+        while True:
+            await asyncio.sleep(self._seconds)
+            try:
+                if not await self._members.hear(self._node_id):
+                    self._node_id = await self._enter()
+                await self.look()
+            except (StoreError, asyncpg.PostgresError) as error:
+                log.warning("no news of the cluster", extra={"error": str(error)})
+            except Exception:
+                log.exception("a look at the cluster failed by a fault of ours")

@@ -1,0 +1,200 @@
+"""The way from /console to the console, which is a process of its own behind a port of its own.
+
+It passes on what comes, in both directions, and knows nothing of what it carries. Nobody but a person looks
+at the console, so a connection a request is good enough.
+"""
+
+import asyncio
+import contextlib
+from typing import Any
+from urllib.parse import quote
+
+import httptools
+from starlette.websockets import WebSocket, WebSocketDisconnect
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import WebSocketException
+
+from nuncius.doors.http.exchange import Receive, Scope, Send
+
+PATH = b"/console"
+LOOPBACK = "127.0.0.1"
+START_SECONDS = 300.0  # the first request starts the console, and may have to install it
+READ_BYTES = 1 << 16
+MAX_REQUEST = 16 << 20
+MAX_MESSAGE = 16 << 20
+_OF_THE_CONNECTION = frozenset(
+    (b"date", b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"te", b"trailer")
+)
+
+
+def is_console(path: bytes) -> bool:
+    return path == PATH or path.startswith(PATH + b"/")
+
+
+class Console:
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def http(self, scope: Scope, receive: Receive, send: Send) -> int:
+        """Carries one request there and its answer back; says with which status."""
+        body = await _body(receive)
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                reader, writer = await asyncio.open_connection(LOOPBACK, self._port)
+                writer.write(_request(scope, body))
+                answer = _Answer()
+                await answer.read_head(reader)
+        except (OSError, TimeoutError, httptools.HttpParserError):
+            await _refuse(send)
+            return 503
+        try:
+            await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
+            while not answer.complete:
+                await send({"type": "http.response.body", "body": answer.taken(), "more_body": True})
+                await answer.read(reader)
+            await send({"type": "http.response.body", "body": answer.taken()})
+        finally:
+            writer.close()
+        return answer.status
+
+    async def websocket(self, socket: WebSocket) -> None:
+        path = quote(socket.scope["path"])
+        query = socket.scope["query_string"].decode("latin-1")
+        headers = [
+            (name.decode("latin-1"), value.decode("latin-1"))
+            for name, value in socket.scope["headers"]
+            if name in (b"cookie", b"user-agent")
+        ]
+        headers.append(("X-Forwarded-For", _who(socket.scope)))
+        # What the console compares with each other.
+        headers.append(("X-Forwarded-Host", socket.headers.get("host", "")))
+        origin: Any = socket.headers.get("origin")
+        try:
+            upstream = await connect(
+                f"ws://{LOOPBACK}:{self._port}{path}?{query}",
+                origin=origin,
+                additional_headers=headers,
+                compression=None,
+                proxy=None,
+                max_size=MAX_MESSAGE,
+            )
+        except (OSError, TimeoutError, WebSocketException):
+            await socket.close(1013)
+            return
+        await socket.accept()
+        both = [asyncio.ensure_future(each) for each in (_up(socket, upstream), _down(socket, upstream))]
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in both:
+                task.cancel()
+                with contextlib.suppress(
+                    asyncio.CancelledError, WebSocketDisconnect, WebSocketException, RuntimeError, OSError
+                ):
+                    await task
+            await upstream.close()
+            with contextlib.suppress(RuntimeError, OSError, WebSocketDisconnect):
+                await socket.close(1001)
+
+
+async def _up(socket: WebSocket, upstream: ClientConnection) -> None:
+    while True:
+        message = await socket.receive()
+        if message["type"] == "websocket.disconnect":
+            return
+        text = message.get("text")
+        await upstream.send(message["bytes"] if text is None else text)
+
+
+async def _down(socket: WebSocket, upstream: ClientConnection) -> None:
+    async for message in upstream:
+        if isinstance(message, str):
+            await socket.send_text(message)
+        else:
+            await socket.send_bytes(message)
+
+
+class _Answer:
+    """What comes back, as far as it has come."""
+
+    def __init__(self) -> None:
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.complete = False
+        self._begun = False
+        self._parts: list[bytes] = []
+        self._parser = httptools.HttpResponseParser(self)
+
+    @property
+    def status(self) -> int:
+        return self._parser.get_status_code()
+
+    async def read_head(self, reader: asyncio.StreamReader) -> None:
+        while not self._begun:
+            await self.read(reader)
+
+    async def read(self, reader: asyncio.StreamReader) -> None:
+        data = await reader.read(READ_BYTES)
+        if not data:
+            if not self._begun:
+                raise ConnectionResetError
+            self.complete = True  # an answer that ends with its connection
+            return
+        self._parser.feed_data(data)
+
+    def taken(self) -> bytes:
+        data = b"".join(self._parts)
+        self._parts.clear()
+        return data
+
+    # httptools
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() not in _OF_THE_CONNECTION:
+            self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        self._begun = True
+
+    def on_body(self, body: bytes) -> None:
+        self._parts.append(body)
+
+    def on_message_complete(self) -> None:
+        self.complete = True
+
+
+async def _body(receive: Receive) -> bytes:
+    parts: list[bytes] = []
+    while True:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        if not message.get("more_body") or sum(map(len, parts)) > MAX_REQUEST:
+            return b"".join(parts)
+
+
+def _request(scope: Scope, body: bytes) -> bytes:
+    target: bytes = scope["raw_path"]
+    if scope["query_string"]:
+        target += b"?" + scope["query_string"]
+    # The answer ends with its connection at the latest, so it need not be told apart from a next one.
+    lines = [scope["method"].encode() + b" " + target + b" HTTP/1.1", b"connection: close"]
+    lines += [
+        name + b": " + value
+        for name, value in scope["headers"]
+        if name not in _OF_THE_CONNECTION and name not in (b"x-forwarded-for", b"content-length")
+    ]
+    lines += [b"x-forwarded-for: " + _who(scope).encode(), b"content-length: %d" % len(body), b"", body]
+    return b"\r\n".join(lines)
+
+
+def _who(scope: Scope) -> str:
+    """Where a request comes from, by way of whatever stands before us."""
+    before = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
+    client = scope.get("client")
+    return ", ".join([*before, client[0] if client else "unknown"])
+
+
+async def _refuse(send: Send) -> None:
+    text = b"the console did not start; the node's log says why\n"
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(text))]
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.body", "body": text})

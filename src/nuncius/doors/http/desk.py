@@ -1,0 +1,62 @@
+"""What every endpoint works with."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from nuncius.broker import Broker, future
+from nuncius.broker.facts import Facts
+from nuncius.broker.model import Placed, Publisher
+from nuncius.cluster.members import Members
+from nuncius.doors.http import identity
+from nuncius.doors.http.growth import Growth
+from nuncius.doors.http.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    broker: Broker
+    members: Members
+    growth: Growth
+    metrics: Metrics
+    facts: Facts
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def max_request(self) -> int:
+        """Bytes of a request: messages in JSON take more room than they have bytes."""
+        return 4 * self.broker.limits.max_body + (1 << 20)
+
+    async def identity(self, key: str | None, *whose: str) -> Publisher | None:
+        """For messages that are stored once, however often they are sent with this key."""
+        if key is None:
+            return None
+        name = identity.publisher_name(*whose, key)
+        return await self.broker.publishers.find(name, lasting=False)
+
+    async def publish(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        *,
+        keys: Sequence[str | None] | None = None,
+        headers: Sequence[str | None] | None = None,
+        partition: int | None = None,
+        publisher: Publisher | None = None,
+    ) -> Placed:
+        """Publishes messages together; the topic grows if it has too many."""
+        published, done = future.new()
+        self.broker.topics.publish_soon(
+            topic,
+            bodies,
+            done,
+            keys=keys,
+            headers=headers,
+            partition=partition,
+            publisher=publisher,
+            count=0 if publisher is None else 1,
+        )
+        placed: Placed = await published
+        if self.growth.is_due(topic, placed, len(bodies)):
+            await self.growth.grow(topic)
+        return placed

@@ -1,0 +1,75 @@
+"""Errors as the API under /v1 answers them: a status, a word for programs and a sentence for people."""
+
+from typing import Literal
+
+import msgspec
+
+from nuncius.broker.errors import (
+    AlreadyExists,
+    BrokerError,
+    CallFailed,
+    InvalidInput,
+    NotAllowed,
+    NotFound,
+    NotHeld,
+    OutcomeUnknown,
+    StoreError,
+)
+from nuncius.doors.http.exchange import Headers, TooLarge
+
+Word = Literal[
+    "invalid",
+    "refused",
+    "not_allowed",
+    "not_found",
+    "method_not_allowed",
+    "conflict",
+    "too_large",
+    "unsupported_media_type",
+    "internal",
+    "unavailable",
+    "outcome_unknown",
+]
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """What is wrong."""
+
+    error: Word
+    message: str
+
+
+class Failed(Exception):
+    """An answer that is a problem."""
+
+    def __init__(self, status: int, word: Word, message: str, headers: Headers = ()) -> None:
+        super().__init__(message)
+        self.status = status
+        self.word: Word = word
+        self.headers = headers
+
+
+# The first that fits.
+_STATUS: tuple[tuple[type[Exception], int, Word], ...] = (
+    (TooLarge, 413, "too_large"),
+    (InvalidInput, 400, "invalid"),
+    (msgspec.MsgspecError, 400, "invalid"),
+    (NotAllowed, 403, "not_allowed"),
+    (NotFound, 404, "not_found"),
+    (AlreadyExists, 409, "conflict"),
+    (NotHeld, 409, "conflict"),
+    (CallFailed, 400, "refused"),
+    (OutcomeUnknown, 503, "outcome_unknown"),
+    (StoreError, 503, "unavailable"),
+)
+EXPECTED: tuple[type[Exception], ...] = (Failed, BrokerError, StoreError, msgspec.MsgspecError)
+
+
+def failed(error: Exception) -> Failed:
+    """How to answer one of the EXPECTED errors."""
+    if isinstance(error, Failed):
+        return error
+    for kind, status, word in _STATUS:
+        if isinstance(error, kind):
+            return Failed(status, word, str(error))
+    raise error

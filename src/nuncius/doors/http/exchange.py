@@ -1,0 +1,154 @@
+"""One request and its answer: a thin skin over ASGI; the path of messages cannot afford a thick one."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+from nuncius.broker.errors import InvalidInput
+from nuncius.broker.model import Pressure
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = Sequence[tuple[bytes, bytes]]
+
+JSON = b"application/json"
+MAX_QUERY_FIELDS = 100
+
+T = TypeVar("T")
+
+
+class TooLarge(InvalidInput):
+    """The body of a request has more bytes than allowed."""
+
+
+class Disconnected(Exception):
+    """The client has gone, or the door closes; nobody waits for an answer."""
+
+
+class Exchange:
+    __slots__ = ("_receive", "_send", "begun", "closing", "pressure", "scope", "status")
+
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, pressure: Pressure, closing: asyncio.Event
+    ) -> None:
+        self.scope = scope
+        self._receive = receive
+        self._send = send
+        self.pressure = pressure
+        self.closing = closing
+        self.begun = False
+        self.status = 500
+
+    @property
+    def method(self) -> str:
+        return self.scope["method"]  # type: ignore[no-any-return]
+
+    def header(self, name: bytes) -> str | None:
+        """The first header of that (lower case) name."""
+        for key, value in self.scope["headers"]:
+            if key == name:
+                return value.decode("latin-1")  # type: ignore[no-any-return]
+        return None
+
+    def query(self) -> dict[str, str]:
+        """The fields of the query string; of several with the same name the last."""
+        text: bytes = self.scope["query_string"]
+        if not text:
+            return {}
+        try:
+            pairs = parse_qsl(
+                text.decode("ascii"),
+                keep_blank_values=True,
+                errors="strict",
+                max_num_fields=MAX_QUERY_FIELDS,
+            )
+        except ValueError as error:
+            raise InvalidInput(f"the query string is not valid ({error})") from None
+        return dict(pairs)
+
+    async def body(self, most: int) -> bytes:
+        """The whole body. While the node has more to do than it can, nothing is read."""
+        if self.pressure.is_high:
+            await self._relieved()
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        body: bytes = message.get("body", b"")
+        if message.get("more_body"):
+            parts, size = [body], len(body)
+            while message.get("more_body") and size <= most:
+                message = await self._receive()
+                if message["type"] == "http.disconnect":
+                    raise Disconnected
+                parts.append(message.get("body", b""))
+                size += len(parts[-1])
+            body = b"".join(parts)
+        if len(body) > most:
+            raise TooLarge(f"the body of this request has at most {most} bytes")
+        return body
+
+    async def _relieved(self) -> None:
+        relieved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def resume() -> None:
+            if not relieved.done():
+                relieved.set_result(None)
+
+        self.pressure.when_relieved(resume)
+        try:
+            await relieved
+        finally:
+            self.pressure.forget(resume)
+
+    async def answer(
+        self, status: int, content: bytes, content_type: bytes = JSON, headers: Headers = ()
+    ) -> None:
+        self.begun = True
+        self.status = status
+        size = b"%d" % len(content)
+        await self._send(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [(b"content-type", content_type), (b"content-length", size), *headers],
+            }
+        )
+        await self._send({"type": "http.response.body", "body": content})
+
+    async def begin(self, status: int, content_type: bytes, headers: Headers = ()) -> None:
+        """An answer that comes bit by bit."""
+        self.begun = True
+        self.status = status
+        head = {"type": "http.response.start", "status": status}
+        await self._send({**head, "headers": [(b"content-type", content_type), *headers]})
+
+    async def more(self, content: bytes) -> None:
+        """Waits while the client does not keep up."""
+        await self._send({"type": "http.response.body", "body": content, "more_body": True})
+
+    async def end(self) -> None:
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def while_connected(self, work: Awaitable[T]) -> T:
+        """The result of some work that may take long; it is given up when the client goes or the door closes.
+        To be called when the body has been read."""
+        working = asyncio.ensure_future(work)
+        leaving = [asyncio.ensure_future(self._gone()), asyncio.ensure_future(self.closing.wait())]
+        try:
+            await asyncio.wait([working, *leaving], return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise Disconnected
+            return working.result()
+        finally:
+            for task in (working, *leaving):
+                task.cancel()
+            for task in (working, *leaving):
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await task
+
+    async def _gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass

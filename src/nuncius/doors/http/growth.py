@@ -1,0 +1,75 @@
+"""Growth: a topic gets one more partition each time its messages per partition pass a threshold.
+
+Every answer to a publish says how long a partition is now, so a node knows about how much is in a topic
+without asking. When that is too much, PostgreSQL is asked for the truth, and the topic grows if it agrees:
+after a batch, never in its middle.
+"""
+
+import logging
+from dataclasses import dataclass, field
+
+from nuncius.broker import Broker
+from nuncius.broker.errors import BrokerError, StoreError
+from nuncius.broker.model import Placed
+
+log = logging.getLogger(__name__)
+
+MOST_TOPICS = 10_000
+
+
+@dataclass(slots=True)
+class _Known:
+    ends: dict[int, int] = field(default_factory=dict)  # the next offset of each partition
+    messages: int = 0
+    enough: int = 0  # so many do not call for another partition
+    is_growing: bool = False
+
+
+class Growth:
+    def __init__(self, broker: Broker, threshold: int) -> None:
+        self._broker = broker
+        self._threshold = threshold  # 0: never grow
+        self._topics: dict[str, _Known] = {}
+
+    def is_due(self, topic: str, placed: Placed, count: int) -> bool:
+        """Whether the topic may have to grow, now that so many entries were placed. The caller then calls
+        `grow`; nobody else is told."""
+        if not self._threshold:
+            return False
+        known = self._topics.get(topic)
+        if known is None:
+            if len(self._topics) >= MOST_TOPICS:
+                self._topics.clear()
+            known = self._topics[topic] = _Known(enough=self._threshold)
+        if placed.scattered is None:
+            self._note(known, placed.partition, placed.offset + count - placed.skipped)
+        else:
+            for partition, offset in placed.scattered:
+                self._note(known, partition, offset + 1)
+        if known.messages <= known.enough or known.is_growing:
+            return False
+        known.is_growing = True
+        return True
+
+    def _note(self, known: _Known, partition: int, end: int) -> None:
+        more = end - known.ends.get(partition, 0)
+        if more > 0:
+            known.ends[partition] = end
+            known.messages += more
+
+    async def grow(self, topic: str) -> None:
+        """Adds a partition if there are too many messages. What goes wrong is noted, and tried again with the
+        next message: those that were published are stored anyway."""
+        known = self._topics.get(topic)
+        try:
+            ends, messages = await self._broker.actors.fullness(topic)
+            if messages > self._threshold * len(ends) and len(ends) < self._broker.limits.max_partitions:
+                await self._broker.topics.grow(topic, len(ends) + 1)
+                ends[len(ends) + 1] = 0
+            if known is not None:
+                known.ends, known.messages, known.enough = ends, messages, self._threshold * len(ends)
+        except (BrokerError, StoreError) as error:
+            log.warning("a topic did not grow", extra={"topic": topic, "error": str(error)})
+        finally:
+            if known is not None:
+                known.is_growing = False

@@ -1,0 +1,62 @@
+"""Endpoints without a body to check: signs of life, metrics, the description of the API and its page."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from importlib.resources import files
+
+from nuncius.broker.errors import StoreError
+from nuncius.doors.http import metrics, openapi
+from nuncius.doors.http.desk import Desk
+from nuncius.doors.http.exchange import Exchange
+from nuncius.doors.http.operations import Operation
+
+TEXT = b"text/plain; charset=utf-8"
+HTML = b"text/html; charset=utf-8"
+READY_SECONDS = 2.0  # for the store to answer
+ONLY_OURS = b"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
+
+Endpoint = Callable[[Exchange], Awaitable[None]]
+
+
+class Plain:
+    def __init__(self, desk: Desk, operations: Sequence[Operation]) -> None:
+        self._desk = desk
+        self._description = openapi.document(operations)
+        self._page = files(__package__).joinpath("docs.html").read_bytes()
+        self.endpoints: dict[bytes, dict[str, Endpoint]] = {
+            path: {"GET": work, "HEAD": work}
+            for path, work in {
+                b"/": self.door,
+                b"/livez": self.is_alive,
+                b"/readyz": self.is_ready,
+                b"/metrics": self.metrics,
+                b"/v1/openapi.json": self.description,
+                b"/docs": self.page,
+            }.items()
+        }
+
+    async def door(self, exchange: Exchange) -> None:
+        """Who comes with a browser and no path is shown in."""
+        await exchange.answer(307, b"see /docs and /console\n", TEXT, [(b"location", b"/docs")])
+
+    async def is_alive(self, exchange: Exchange) -> None:
+        await exchange.answer(200, b"ok\n", TEXT)
+
+    async def is_ready(self, exchange: Exchange) -> None:
+        """Ready is a node whose store answers, and that does not stop."""
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                await self._desk.broker.actors.answers()
+        except (TimeoutError, StoreError):
+            await exchange.answer(503, b"the store does not answer\n", TEXT)
+        else:
+            await exchange.answer(200, b"ready\n", TEXT)
+
+    async def metrics(self, exchange: Exchange) -> None:
+        await exchange.answer(200, await self._desk.metrics.text(), metrics.CONTENT_TYPE)
+
+    async def description(self, exchange: Exchange) -> None:
+        await exchange.answer(200, self._description)
+
+    async def page(self, exchange: Exchange) -> None:
+        await exchange.answer(200, self._page, HTML, [(b"content-security-policy", ONLY_OURS)])

@@ -1,0 +1,61 @@
+"""The ring of keys as this node sees it: who has which place, and which keys are hot.
+
+Each worker has promises and a cache of its own; the node has all of them.
+"""
+
+import msgspec
+
+from nuncius.broker import Broker
+from nuncius.broker.counters_model import RingState
+from nuncius.doors.http.desk import Desk
+from nuncius.doors.http.errors import Failed
+from nuncius.doors.http.operations import operation
+
+MOST_KEYS = 100
+
+
+class RingPlaceSeen(msgspec.Struct):
+    """Keys whose hash is at this place or before it, after the place before, belong to the node."""
+
+    place: int
+    node: str
+
+
+class RingSeen(msgspec.Struct):
+    """`leases` is how many keys of this node others hold a lease of, `hot_keys` some of them; `cached_bytes`
+    is what this node keeps of others' keys."""
+
+    node: str
+    version: int
+    places: list[RingPlaceSeen]
+    leases: int
+    hot_keys: list[str]
+    cached_bytes: int
+
+
+def take_part(broker: Broker) -> None:
+    """Other workers may ask this one for its part."""
+    counters = broker.counters
+    broker.siblings.answer("ring", lambda: [] if counters.ring is None else [counters.ring()])
+
+
+@operation("GET", "/v1/ring")
+async def get_ring(desk: Desk) -> RingSeen:
+    """The ring that this node's Tribbler door is part of."""
+    heard = await desk.broker.siblings.ask("ring", kind=list[RingState])
+    states = [state for said in heard.said.values() for state in said]
+    if not states:
+        raise Failed(404, "not_found", "this node has no Tribbler door")
+    latest = max(states, key=lambda each: each.version)
+    hot_keys = list(dict.fromkeys(key for state in states for key in state.hot_keys))
+    return RingSeen(
+        latest.node,
+        latest.version,
+        [RingPlaceSeen(place, node) for place, node in sorted(latest.places)],
+        len(hot_keys),
+        [key.encode("utf-8", "replace").decode() for key in hot_keys[:MOST_KEYS]],
+        sum(state.cached_bytes for state in states),
+    )
+
+
+OPERATIONS = (get_ring,)

@@ -1,0 +1,126 @@
+"""The data of the API under /v1."""
+
+import base64
+import binascii
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+import msgspec
+
+from nuncius.broker.errors import InvalidInput
+from nuncius.broker.limits import NAME_LENGTH, decode_headers, encode_headers
+from nuncius.broker.model import Entries, Placed
+
+INT32 = 2**31 - 1
+INT64 = 2**63 - 1
+MAX_WAIT = 60.0  # seconds of a long poll
+MAX_MESSAGES = 10_000  # of one answer
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_LENGTH)]
+Number = Annotated[int, msgspec.Meta(ge=1, le=INT32)]
+Offset = Annotated[int, msgspec.Meta(ge=0, le=INT64)]
+Wait = Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT, description="Seconds to wait for the first one.")]
+Limit = Annotated[int, msgspec.Meta(ge=1, le=MAX_MESSAGES)]
+Encoding = Literal["utf-8", "base64"]
+
+
+class NewMessage(msgspec.Struct, forbid_unknown_fields=True):
+    """A message to publish. `body` is text, or base64 of bytes."""
+
+    body: str
+    encoding: Encoding = "utf-8"
+    key: str | None = None
+    headers: dict[str, str] = {}
+
+
+class NewMessages(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages that are published together, all or none."""
+
+    messages: list[NewMessage]
+    partition: Number | None = None
+
+
+class Message(msgspec.Struct):
+    """A message of a topic. `body` is text if it is UTF-8, else base64."""
+
+    partition: int
+    offset: int
+    time: datetime
+    body: str
+    encoding: Encoding
+    key: str | None = None
+    headers: dict[str, str] = {}
+
+
+class Messages(msgspec.Struct):
+    messages: list[Message]
+
+
+class Spot(msgspec.Struct, frozen=True):
+    """Where a message is."""
+
+    partition: int
+    offset: int
+
+
+class Published(msgspec.Struct):
+    """Where the message is; null if it was stored before, under the same Idempotency-Key."""
+
+    stored: Spot | None
+
+
+class PublishedBatch(msgspec.Struct):
+    """Where the messages are; null for those that were stored before, under the same Idempotency-Key."""
+
+    stored: list[Spot | None]
+
+
+class Removed(msgspec.Struct):
+    removed: int
+
+
+def to_bytes(text: str, encoding: Encoding) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True) if encoding == "base64" else text.encode()
+    except (binascii.Error, ValueError) as error:
+        raise InvalidInput(f"the body is not {encoding} ({error})") from None
+
+
+def to_text(body: bytes) -> tuple[str, Encoding]:
+    try:
+        return body.decode(), "utf-8"
+    except UnicodeDecodeError:
+        return base64.b64encode(body).decode(), "base64"
+
+
+def columns(
+    messages: Sequence[NewMessage],
+) -> tuple[list[bytes], list[str | None] | None, list[str | None] | None]:
+    """Bodies, keys and headers; None where nobody has any."""
+    bodies = [to_bytes(message.body, message.encoding) for message in messages]
+    keys = [message.key for message in messages] if any(m.key is not None for m in messages) else None
+    headers = [encode_headers(m.headers) for m in messages] if any(m.headers for m in messages) else None
+    return bodies, keys, headers
+
+
+def messages_of(partition: int, entries: Entries) -> Iterator[Message]:
+    for index, (body, arrived) in enumerate(zip(entries.bodies, entries.times, strict=True)):
+        text, encoding = to_text(body)
+        headers = entries.headers and entries.headers[index]
+        yield Message(
+            partition,
+            entries.first_offset + index,
+            datetime.fromtimestamp(arrived / 1e6, UTC),
+            text,
+            encoding,
+            entries.keys[index] if entries.keys else None,
+            decode_headers(headers) if headers else {},
+        )
+
+
+def spots(placed: Placed, count: int) -> list[Spot | None]:
+    if placed.scattered is not None:
+        return [None if offset < 0 else Spot(partition, offset) for partition, offset in placed.scattered]
+    new = count - placed.skipped
+    return [None] * placed.skipped + [Spot(placed.partition, placed.offset + n) for n in range(new)]

@@ -1,0 +1,1 @@
+"""Tribbler: the key-value ring and its application, by Go RPC."""

@@ -1,0 +1,172 @@
+"""Calling other nodes: one connection to each, many calls in flight on it."""
+
+import asyncio
+import contextlib
+import itertools
+from typing import cast
+
+import msgspec
+
+from nuncius.cluster.storage import NoAnswer
+from nuncius.cluster.storage_peers import Unreached
+from nuncius.doors.tribbler.gob_decoder_codec import S
+from nuncius.doors.tribbler.gob_wire_codec import GobError, Mismatch
+from nuncius.doors.tribbler.rpc_codec import CONNECT, Answer, ClientCodec, HandshakeError
+
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 60.0
+
+
+class RpcError(Exception):
+    """What the other side said instead of an answer."""
+
+
+class _Link(asyncio.Protocol):
+    """One connection. It is made when it is needed, and not used again once it is lost."""
+
+    connected: asyncio.Future[None]
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._codec = ClientCodec()
+        self._numbers = itertools.count(1)
+        self._open: dict[int, asyncio.Future[Answer]] = {}
+        self._out: list[bytes] = []
+        self.is_lost = False
+
+    async def call(self, method: str, arguments: msgspec.Struct, kind: type[S], seconds: float | None) -> S:
+        seq = next(self._numbers)
+        answered = self._open[seq] = self._loop.create_future()
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(self._codec.call(seq, method, arguments))
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await answered
+        except TimeoutError:
+            raise NoAnswer(f"{self._address} has not answered for {seconds:g} seconds") from None
+        finally:
+            self._open.pop(seq, None)
+        if answer.error:
+            raise RpcError(answer.error)
+        try:
+            return self._codec.reply(answer, kind)
+        except (GobError, Mismatch) as error:
+            raise RpcError(str(error)) from error
+
+    def close(self) -> None:
+        self.is_lost = True
+        self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport = cast("asyncio.Transport", transport)
+        self.connected = self._loop.create_future()
+        self._transport.write(CONNECT)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            answers = self._codec.receive(data)
+        except (GobError, Mismatch, HandshakeError) as error:
+            self._fail(str(error))
+            self._transport.close()
+            return
+        if not self.connected.done() and self._codec.is_connected:
+            self.connected.set_result(None)
+        for answer in answers:
+            waiting = self._open.get(answer.seq)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(answer)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail("the connection was lost")
+
+    def _fail(self, reason: str) -> None:
+        self.is_lost = True
+        for waiting in self._open.values():
+            if not waiting.done():
+                waiting.set_exception(NoAnswer(f"{self._address}: {reason} before the answer"))
+        self._open.clear()
+        if not self.connected.done():
+            self.connected.set_exception(OSError(reason))
+
+    def _flush(self) -> None:
+        if not self.is_lost:
+            self._transport.write(b"".join(self._out))
+        self._out.clear()
+
+
+class Caller:
+    """The calls of this node to the node at an address ("host:port")."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._link: _Link | None = None
+        self._connecting: asyncio.Task[_Link] | None = None
+
+    async def call(
+        self,
+        method: str,
+        arguments: msgspec.Struct,
+        reply: type[S],
+        *,
+        seconds: float | None = ANSWER_SECONDS,
+    ) -> S:
+        """Raises Unreached, NoAnswer (sent, and then silence) or RpcError."""
+        link = self._link
+        if link is None or link.is_lost:
+            link = await self._connected()
+        return await link.call(method, arguments, reply, seconds)
+
+    async def _connected(self) -> _Link:
+        if self._connecting is None or self._connecting.done():
+            self._connecting = asyncio.ensure_future(self._connect())
+        self._link = await asyncio.shield(self._connecting)
+        return self._link
+
+    async def _connect(self) -> _Link:
+        host, _, port = self.address.rpartition(":")
+        if not port.isdecimal():
+            raise Unreached(f"{self.address!r} is no address of a node: host:port")
+        link: _Link | None = None
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                _, link = await asyncio.get_running_loop().create_connection(
+                    lambda: _Link(self.address), host.strip("[]") or "localhost", int(port)
+                )
+                await link.connected
+        except (OSError, TimeoutError, OverflowError, UnicodeError) as error:
+            if link is not None:
+                link.close()
+            reason = str(error) or "it does not answer"
+            raise Unreached(f"{self.address} cannot be reached ({reason})") from error
+        return link
+
+    def close(self) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._link is not None:
+            self._link.close()
+
+
+class Callers:
+    """Callers by address; those not used for longest are let go when there are many."""
+
+    def __init__(self, most: int = 1000) -> None:
+        self._most = most
+        self._callers: dict[str, Caller] = {}
+
+    def at(self, address: str) -> Caller:
+        caller = self._callers.pop(address, None)
+        if caller is None:
+            caller = Caller(address)
+            if len(self._callers) >= self._most:
+                self._callers.pop(next(iter(self._callers))).close()
+        self._callers[address] = caller
+        return caller
+
+    def close(self) -> None:
+        for caller in self._callers.values():
+            with contextlib.suppress(Exception):
+                caller.close()
+        self._callers.clear()

@@ -1,0 +1,118 @@
+"""A connection of an RPC client: calls become calls of services, in any number and any order."""
+
+import asyncio
+import logging
+from typing import Any
+
+from nuncius.broker.errors import BrokerError, StoreError
+from nuncius.broker.model import Pressure
+from nuncius.cluster.storage import StorageError
+from nuncius.doors.tribbler import jsonrpc_codec, rpc_codec
+from nuncius.doors.tribbler.gob_wire_codec import GobError, Mismatch
+from nuncius.doors.tribbler.rpc_codec import HandshakeError
+from nuncius.doors.tribbler.services import Method, Services, UnknownMethod
+from nuncius.doors.wire import Wire
+
+log = logging.getLogger(__name__)
+
+CALL_COST = 2000  # bytes of memory an open call takes, besides its arguments
+MAX_INCOMPLETE = 256 << 20  # bytes of requests that have begun, over all connections
+MUCH_INCOMPLETE = 1 << 20  # smaller ones are let be even then
+
+
+class RpcSession:
+    def __init__(self, services: Services, wire: Wire, pressure: Pressure) -> None:
+        self._services = services
+        self._wire = wire
+        self._pressure = pressure
+        self._codec: rpc_codec.ServerCodec | jsonrpc_codec.ServerCodec | None = None
+        self._incomplete = 0
+        self._closing = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def received(self, data: bytes) -> None:
+        if self._codec is None:
+            self._codec = _codec_of(data)
+        codec = self._codec
+        try:
+            calls = codec.receive(data)
+        except HandshakeError as error:
+            self._give_up(str(error), error.last_words)
+            return
+        except (GobError, Mismatch) as error:
+            self._give_up(str(error))
+            return
+        if codec.to_say:
+            self._wire.send(codec.to_say)
+            codec.to_say = b""
+        cost = CALL_COST + self._incomplete + len(data)  # with what had come of it before
+        for call in calls:
+            if not self._closing:
+                self._begin(call, cost)
+            cost = CALL_COST
+        self._count_incomplete(codec.incomplete)
+
+    def lost(self) -> None:
+        self._closing = True
+        self._pressure.incomplete -= self._incomplete
+        self._incomplete = 0
+
+    async def finish(self) -> None:
+        """No more calls; those under way are answered, or given up by whoever closes the wire."""
+        self._closing = True
+        await self._wire.all_answered()
+        self._wire.close()
+
+    def _begin(self, call: Any, cost: int) -> None:
+        assert self._codec is not None
+        try:
+            try:
+                method = self._services.find(call.method)
+            except UnknownMethod:
+                self._codec.discard(call)
+                raise
+            arguments = self._codec.arguments(call, method.arguments)
+        except (UnknownMethod, Mismatch) as error:
+            self._wire.send(self._codec.refuse(call, str(error)))
+            return
+        except GobError as error:
+            self._give_up(str(error))
+            return
+        self._wire.accept(cost)
+        task = asyncio.get_running_loop().create_task(self._carry_out(method, arguments, call, cost))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry_out(self, method: Method, arguments: Any, call: Any, cost: int) -> None:
+        assert self._codec is not None
+        try:
+            answer = self._codec.answer(call, await method.call(arguments))
+        except (StorageError, StoreError, BrokerError) as error:
+            answer = self._codec.refuse(call, str(error))
+        except Exception as error:
+            log.exception("a call failed by a fault of ours", extra={"method": call.method[:100]})
+            answer = self._codec.refuse(call, f"internal error: {type(error).__name__}")
+        finally:
+            self._wire.answered(cost)
+        self._wire.send(answer)
+
+    def _give_up(self, reason: str, last_words: bytes = b"") -> None:
+        log.info("a connection that is not served", extra={"reason": reason[:200]})
+        self._closing = True
+        if last_words:
+            self._wire.send(last_words)
+        self._wire.close()
+
+    def _count_incomplete(self, now: int) -> None:
+        self._pressure.incomplete += now - self._incomplete
+        self._incomplete = now
+        if now > MUCH_INCOMPLETE and self._pressure.incomplete > MAX_INCOMPLETE:
+            self._give_up("too many large requests have begun and do not end")
+
+
+def _codec_of(data: bytes) -> rpc_codec.ServerCodec | jsonrpc_codec.ServerCodec:
+    """A JSON-RPC request begins with a bracket, an HTTP request with a word, and gob with the length of the
+    first type, which is neither."""
+    if data.lstrip()[:1] == b"{":
+        return jsonrpc_codec.ServerCodec()
+    return rpc_codec.ServerCodec(over_http=data[:1].isalpha())

@@ -1,0 +1,183 @@
+"""Another node of the ring, asked by Go RPC.
+
+What Go programs know is asked as they know it, so that a node may be one of theirs; only many keys at once,
+and posts, have methods of our own, and a node without them is asked the plain way.
+"""
+
+from collections.abc import Sequence
+
+from nuncius.cluster.ring import Place, Range, Ring
+from nuncius.cluster.ring_handover import NO_MASTER, CannotJoin
+from nuncius.cluster.ring_members import CannotRegister
+from nuncius.cluster.storage import NoAnswer, Refused, Status, StorageError
+from nuncius.cluster.storage_peers import Found, KeyRow, Mention, Registered
+from nuncius.doors.tribbler.caller import Caller, RpcError
+from nuncius.doors.tribbler.storage_messages import (
+    Client,
+    GetArgs,
+    GetListReply,
+    GetListsReply,
+    GetManyArgs,
+    GetManyReply,
+    GetReply,
+    LeaseStruct,
+    Nothing,
+    PostArgs,
+    PostReply,
+    PutArgs,
+    PutReply,
+    RegisterArgs,
+    RegisterReply,
+    RevokeLeaseArgs,
+    RevokeLeaseReply,
+    RingArgs,
+    RingMessage,
+    Row,
+    Stretch,
+    TakeArgs,
+)
+from nuncius.doors.tribbler.storage_service import clients_of, ring_of
+
+CHANGES = {0: "Put", 1: "AppendToList", 2: "RemoveFromList"}
+UNKNOWN = "rpc: can't find method"
+NO_SERVICE = "rpc: can't find service"
+
+
+class RpcPeer:
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    async def read(
+        self, lists: bool, keys: Sequence[str], wants: Sequence[bool], client: str
+    ) -> Sequence[Found]:
+        if len(keys) == 1:
+            return [await self._read_one(lists, keys[0], wants[0], client)]
+        asked = GetManyArgs(list(keys), list(wants), client)
+        try:
+            replies: Sequence[GetReply | GetListReply]
+            if lists:
+                replies = (await self._caller.call("StorageRPC.GetLists", asked, GetListsReply)).replies
+            else:
+                replies = (await self._caller.call("StorageRPC.GetMany", asked, GetManyReply)).replies
+        except RpcError as error:
+            if not str(error).startswith(UNKNOWN):
+                raise _failed(self._caller, error) from error
+            pairs = zip(keys, wants, strict=True)
+            return [await self._read_one(lists, key, want, client) for key, want in pairs]
+        if len(replies) != len(keys):
+            raise NoAnswer(f"{self._caller.address} answers for other keys than it was asked for")
+        return [_found(reply.status, reply.value, reply.lease) for reply in replies]
+
+    async def _read_one(self, lists: bool, key: str, want: bool, client: str) -> Found:
+        asked = GetArgs(key, want, client)
+        reply: GetReply | GetListReply
+        try:
+            if lists:
+                reply = await self._caller.call("StorageRPC.GetList", asked, GetListReply)
+            else:
+                reply = await self._caller.call("StorageRPC.Get", asked, GetReply)
+        except RpcError as error:
+            raise _failed(self._caller, error) from error
+        return _found(reply.status, reply.value, reply.lease)
+
+    async def write(self, kind: int, key: str, item: str, mention: Mention | None) -> int:
+        try:
+            if mention is None:
+                return await self._change(kind, key, item)
+            asked = PostArgs(key, item, mention.list_key, mention.item, mention.group, mention.body)
+            try:
+                return (await self._caller.call("StorageRPC.Post", asked, PostReply)).length
+            except RpcError as error:
+                if not str(error).startswith(UNKNOWN):
+                    raise
+            await self._change(0, key, item)
+            await self._change(1, mention.list_key, mention.item)
+            reply = await self._caller.call("StorageRPC.GetList", GetArgs(mention.list_key), GetListReply)
+            return len(reply.value)
+        except RpcError as error:
+            raise _failed(self._caller, error) from error
+
+    async def _change(self, kind: int, key: str, item: str) -> int:
+        reply = await self._caller.call(f"StorageRPC.{CHANGES[kind]}", PutArgs(key, item), PutReply)
+        if reply.status == Status.PUT_FAILED:
+            raise Refused("the owner does not store this key or value")
+        return reply.status
+
+    async def revoke(self, key: str) -> bool:
+        try:
+            return await self._revoke("StorageRPC", key)
+        except RpcError as error:
+            if not str(error).startswith(NO_SERVICE):
+                raise
+        # In later years of the course clients have caches of their own, and call this service otherwise.
+        return await self._revoke("CacheRPC", key)
+
+    async def _revoke(self, service: str, key: str) -> bool:
+        asked = RevokeLeaseArgs(key)
+        reply = await self._caller.call(f"{service}.RevokeLease", asked, RevokeLeaseReply, seconds=None)
+        return reply.status == Status.OK
+
+    async def register(self, places: Sequence[Place]) -> Registered:
+        try:
+            reply = await self._caller.call("StorageRPC.Register", _registration(places), RegisterReply)
+        except RpcError as error:
+            raise CannotRegister(f"{self._caller.address} says: {error}") from error
+        found = [Place(each.node_id, each.host_port) for each in reply.clients]
+        return Registered(reply.ready, found, reply.version or 1)
+
+    async def ring(self) -> Ring | None:
+        try:
+            message = await self._caller.call("StorageRPC.Ring", RingArgs(), RingMessage)
+        except RpcError as error:
+            raise _failed(self._caller, error) from error
+        return ring_of(message) if message.version else None
+
+    async def join(self, places: Sequence[Place]) -> Ring:
+        try:
+            asked = _registration(places)
+            return ring_of(await self._caller.call("StorageRPC.Join", asked, RingMessage, seconds=None))
+        except RpcError as error:
+            final = any(words in str(error) for words in ("is taken", NO_MASTER))
+            raise (CannotJoin if final else StorageError)(str(error)) from error
+
+    async def hand_over(self, ring: Ring) -> None:
+        message = RingMessage(ring.version, clients_of(ring.places))
+        await self._ours("HandOver", message)
+
+    async def take(self, forget: Sequence[Range], rows: Sequence[KeyRow]) -> None:
+        message = TakeArgs(
+            [Stretch(each.first, each.last) for each in forget],
+            [
+                Row(
+                    row.hashed,
+                    row.key,
+                    row.value is not None,
+                    row.value or "",
+                    row.items is not None,
+                    row.items or [],
+                )
+                for row in rows
+            ],
+        )
+        await self._ours("Take", message)
+
+    async def _ours(self, method: str, message: RingMessage | TakeArgs) -> None:
+        try:
+            await self._caller.call(f"StorageRPC.{method}", message, Nothing, seconds=None)
+        except RpcError as error:
+            raise StorageError(f"{self._caller.address} says: {error}") from error
+
+
+def _registration(places: Sequence[Place]) -> RegisterArgs:
+    first, *others = places
+    return RegisterArgs(Client(first.host_port, first.node_id), [place.node_id for place in others])
+
+
+def _found(status: int, value: str | list[str], lease: LeaseStruct) -> Found:
+    if status != Status.OK:
+        return Found(None)
+    return Found(value, lease.valid_seconds if lease.granted else 0)
+
+
+def _failed(caller: Caller, error: RpcError) -> StorageError:
+    return StorageError(f"{caller.address} says: {error}")

@@ -1,0 +1,161 @@
+"""`StorageRPC`: the storage layer of a node for clients and for other nodes."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from nuncius.cluster.ring import SIZE, Place, Range, Ring
+from nuncius.cluster.ring_handover import Handover
+from nuncius.cluster.storage import Refused, Status
+from nuncius.cluster.storage_peers import Found, KeyRow, Mention, Registered
+from nuncius.cluster.storage_ring import RingStorage
+from nuncius.doors.tribbler.services import Method, Service
+from nuncius.doors.tribbler.storage_messages import (
+    Client,
+    GetArgs,
+    GetListReply,
+    GetListsReply,
+    GetManyArgs,
+    GetManyReply,
+    GetReply,
+    LeaseStruct,
+    Nothing,
+    PostArgs,
+    PostReply,
+    PutArgs,
+    PutReply,
+    RegisterArgs,
+    RegisterReply,
+    RevokeLeaseArgs,
+    RevokeLeaseReply,
+    RingArgs,
+    RingMessage,
+    TakeArgs,
+)
+
+NAME = "StorageRPC"
+PUT, APPEND, REMOVE, POST = 0, 1, 2, 3
+
+
+class StorageService:
+    def __init__(
+        self, storage: RingStorage, handover: Handover, register: Callable[[Sequence[Place]], Registered]
+    ) -> None:
+        self._storage = storage
+        self._handover = handover
+        self._register = register
+
+    def service(self) -> Service:
+        return Service(
+            NAME,
+            {
+                "Get": Method(GetArgs, self.get),
+                "GetList": Method(GetArgs, self.get_list),
+                "Put": Method(PutArgs, self.change(PUT)),
+                "AppendToList": Method(PutArgs, self.change(APPEND)),
+                "RemoveFromList": Method(PutArgs, self.change(REMOVE)),
+                "Register": Method(RegisterArgs, self.register),
+                "RevokeLease": Method(RevokeLeaseArgs, self.revoke),
+                "GetMany": Method(GetManyArgs, self.get_many),
+                "GetLists": Method(GetManyArgs, self.get_lists),
+                "Post": Method(PostArgs, self.post),
+                "Ring": Method(RingArgs, self.ring),
+                "Join": Method(RegisterArgs, self.join),
+                "HandOver": Method(RingMessage, self.hand_over),
+                "Take": Method(TakeArgs, self.take),
+            },
+        )
+
+    async def get(self, asked: GetArgs) -> GetReply:
+        found = await self._storage.read_for(False, (asked.key,), (asked.want_lease,), asked.lease_client)
+        return _value(found[0])
+
+    async def get_list(self, asked: GetArgs) -> GetListReply:
+        found = await self._storage.read_for(True, (asked.key,), (asked.want_lease,), asked.lease_client)
+        return _list(found[0])
+
+    async def get_many(self, asked: GetManyArgs) -> GetManyReply:
+        return GetManyReply([_value(found) for found in await self._read(False, asked)])
+
+    async def get_lists(self, asked: GetManyArgs) -> GetListsReply:
+        return GetListsReply([_list(found) for found in await self._read(True, asked)])
+
+    async def _read(self, lists: bool, asked: GetManyArgs) -> list[Found]:
+        wants = asked.want_lease or [False] * len(asked.keys)
+        if len(wants) != len(asked.keys):
+            raise Refused("there must be as many wishes as keys")
+        return await self._storage.read_for(lists, asked.keys, wants, asked.lease_client)
+
+    def change(self, kind: int) -> Callable[[PutArgs], Awaitable[PutReply]]:
+        async def change(asked: PutArgs) -> PutReply:
+            try:
+                return PutReply(await self._storage.write(kind, asked.key, asked.value))
+            except Refused:
+                return PutReply(Status.PUT_FAILED)
+
+        return change
+
+    async def post(self, asked: PostArgs) -> PostReply:
+        mention = Mention(asked.list_key, asked.item, asked.group, asked.body)
+        return PostReply(await self._storage.write(POST, asked.key, asked.value, mention))
+
+    async def register(self, asked: RegisterArgs) -> RegisterReply:
+        answer = self._register(places_of(asked))
+        return RegisterReply(answer.ready, clients_of(answer.places), answer.version if answer.ready else 0)
+
+    async def revoke(self, asked: RevokeLeaseArgs) -> RevokeLeaseReply:
+        self._storage.revoked(asked.key)
+        return RevokeLeaseReply(Status.OK)
+
+    async def ring(self, _: RingArgs) -> RingMessage:
+        ring = self._storage.ring
+        return RingMessage() if ring is None else RingMessage(ring.version, clients_of(ring.places))
+
+    async def join(self, asked: RegisterArgs) -> RingMessage:
+        ring = await self._handover.join(places_of(asked))
+        return RingMessage(ring.version, clients_of(ring.places))
+
+    async def hand_over(self, asked: RingMessage) -> Nothing:
+        await self._handover.change(ring_of(asked))
+        return Nothing()
+
+    async def take(self, asked: TakeArgs) -> Nothing:
+        rows = [
+            KeyRow(
+                row.hash, row.key, row.value if row.has_value else None, row.items if row.has_items else None
+            )
+            for row in asked.rows
+        ]
+        await self._handover.take([Range(each.first, each.last) for each in asked.forget], rows)
+        return Nothing()
+
+
+def _lease(found: Found) -> LeaseStruct:
+    return LeaseStruct(True, found.lease_seconds) if found.lease_seconds else LeaseStruct()
+
+
+def _value(found: Found) -> GetReply:
+    if not isinstance(found.value, str):
+        return GetReply(Status.KEY_NOT_FOUND)
+    return GetReply(Status.OK, found.value, _lease(found))
+
+
+def _list(found: Found) -> GetListReply:
+    if not isinstance(found.value, list):
+        return GetListReply(Status.KEY_NOT_FOUND)
+    return GetListReply(Status.OK, found.value, _lease(found))
+
+
+def places_of(asked: RegisterArgs) -> list[Place]:
+    node = asked.client_info
+    if not all(0 <= node_id < SIZE for node_id in (node.node_id, *asked.more_ids)):
+        raise Refused("an id of a node has 32 bits")
+    return [Place(node_id, node.host_port) for node_id in (node.node_id, *asked.more_ids)]
+
+
+def clients_of(places: Sequence[Place]) -> list[Client]:
+    return [Client(place.host_port, place.node_id) for place in places]
+
+
+def ring_of(message: RingMessage) -> Ring:
+    if not message.clients:
+        raise Refused("a ring has at least one node")
+    return Ring([Place(each.node_id, each.host_port) for each in message.clients], message.version)

@@ -1,0 +1,73 @@
+"""Arguments and replies of the Tribbler service, with the names that Go programs know.
+
+The second half is ours: nodes of ours use it among themselves, and nobody else has to know of it.
+"""
+
+import msgspec
+
+from nuncius.doors.tribbler.storage_messages import Message
+
+
+class CreateUserArgs(Message, frozen=True):
+    userid: str = ""
+
+
+class StatusReply(Message, frozen=True):
+    status: int = 0
+
+
+class SubscriptionArgs(Message, frozen=True):
+    userid: str = ""
+    targetuser: str = ""
+
+
+class GetSubscriptionsArgs(Message, frozen=True):
+    userid: str = ""
+
+
+class GetSubscriptionsReply(Message, frozen=True):
+    status: int = 0
+    userids: list[str] = msgspec.field(default_factory=list)
+
+
+class PostTribbleArgs(Message, frozen=True):
+    userid: str = ""
+    contents: str = ""
+
+
+class GetTribblesArgs(Message, frozen=True):
+    userid: str = ""
+
+
+class Tribble(Message, frozen=True):
+    userid: str = ""
+    posted: int = 0
+    contents: str = ""
+
+
+class GetTribblesReply(Message, frozen=True):
+    status: int = 0
+    tribbles: list[Tribble] = msgspec.field(default_factory=list)
+
+
+# Among our own nodes
+
+
+class PutManyArgs(Message, frozen=True):
+    keys: list[str] = msgspec.field(default_factory=list)
+    values: list[str] = msgspec.field(default_factory=list)
+
+
+class RecentArgs(Message, frozen=True):
+    is_first: bool = False
+    """Only the name of the store is wanted."""
+    offsets: list[int] = msgspec.field(default_factory=list)
+
+
+class RecentReply(Message, frozen=True):
+    store: str = ""
+    starts: list[int] = msgspec.field(default_factory=list)
+    counts: list[int] = msgspec.field(default_factory=list)
+    users: list[str] = msgspec.field(default_factory=list)
+    posted: list[int] = msgspec.field(default_factory=list)
+    more: bool = False

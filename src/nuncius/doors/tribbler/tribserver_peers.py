@@ -1,0 +1,120 @@
+"""The applications of a ring's nodes, as one of them reaches the others."""
+
+import asyncio
+from collections.abc import Sequence
+
+from nuncius.cluster.storage import Refused
+from nuncius.cluster.storage_owner import check
+from nuncius.cluster.storage_peers import Unreached
+from nuncius.cluster.storage_ring import PATIENCE, PAUSE, RingStorage
+from nuncius.cluster.tribbler import Tribbler
+from nuncius.cluster.tribbler_local import LocalPosts, Query
+from nuncius.cluster.tribbler_model import user_key
+from nuncius.cluster.tribbler_posting import Posting
+from nuncius.cluster.tribbler_recent import Posts
+from nuncius.doors.tribbler import tribserver
+from nuncius.doors.tribbler.caller import Callers, RpcError
+from nuncius.doors.tribbler.services import Service
+from nuncius.doors.tribbler.storage_service import PUT
+from nuncius.doors.tribbler.tribserver_messages import (
+    PostTribbleArgs,
+    PutManyArgs,
+    RecentArgs,
+    RecentReply,
+    StatusReply,
+)
+
+
+class RingPeers:
+    def __init__(self, storage: RingStorage, callers: Callers, posting: Posting, local: LocalPosts) -> None:
+        self._storage = storage
+        self._callers = callers
+        self._posting = posting
+        self._local = local
+        self._version = 0
+
+    def names(self) -> Sequence[str]:
+        ring = self._storage.ring
+        return ring.nodes if ring is not None else [self._storage.me]
+
+    async def post(self, user: str, contents: str) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE
+        while True:
+            ring = self._storage.ring
+            owner = ring.owner(user_key(user)) if ring is not None else self._storage.me
+            if owner == self._storage.me:
+                await self.post_here(user, contents)
+                return
+            try:
+                caller = self._callers.at(owner)
+                await caller.call("Tribserver.PostFor", PostTribbleArgs(user, contents), StatusReply)
+                return
+            except RpcError as error:
+                raise Refused(str(error)) from error
+            except Unreached:
+                if loop.time() > deadline:
+                    raise
+            await asyncio.sleep(PAUSE)
+
+    async def post_here(self, user: str, contents: str) -> int:
+        ring = self._storage.ring
+        if ring is not None and ring.version != self._version:
+            # What was known of a user is outdated, if it was another node's in between.
+            self._version = ring.version
+            self._posting.forget()
+        return await self._posting.post(user, contents)
+
+    async def recent(self, node: str, offsets: list[int] | None) -> Posts:
+        if node == self._storage.me:
+            return await self._local.recent(offsets)
+        question = RecentArgs(offsets is None, offsets or [])
+        try:
+            reply = await self._callers.at(node).call("Tribserver.Recent", question, RecentReply)
+        except RpcError as error:
+            raise Refused(str(error)) from error
+        return Posts(reply.store, reply.starts, reply.counts, reply.users, reply.posted, reply.more)
+
+    async def put_many(self, keys: Sequence[str], values: Sequence[str]) -> None:
+        """Puts values, with one call to each node that owns some of them."""
+        if len(keys) != len(values):
+            raise Refused("there must be as many values as keys")
+        for key, value in zip(keys, values, strict=True):
+            check(PUT, key, value, None)
+        ring, me = self._storage.ring, self._storage.me
+        groups: dict[str, list[int]] = {}
+        for n, key in enumerate(keys):
+            groups.setdefault(me if ring is None else ring.owner(key), []).append(n)
+
+        async def put(node: str, some: Sequence[int]) -> None:
+            if node == me:
+                await asyncio.gather(*(self._storage.put(keys[n], values[n]) for n in some))
+                return
+            args = PutManyArgs([keys[n] for n in some], [values[n] for n in some])
+            try:
+                await self._callers.at(node).call("Tribserver.PutMany", args, StatusReply)
+            except RpcError as error:
+                raise Refused(str(error)) from error
+
+        await asyncio.gather(*(put(node, some) for node, some in groups.items()))
+
+
+def build(
+    storage: RingStorage,
+    callers: Callers,
+    query: Query,
+    *,
+    shared: bool = False,
+    timelines_from: int,
+) -> Service:
+    """The Tribbler service of a node. `query` asks the node's own store; `shared`: other processes own the
+    same keys."""
+    posting = Posting(storage, shared=shared)
+    local = LocalPosts(query)
+    peers = RingPeers(storage, callers, posting, local)
+    return tribserver.service(
+        Tribbler(storage, peers, timelines_from=timelines_from),
+        peers.post_here,
+        local.recent,
+        peers.put_many,
+    )

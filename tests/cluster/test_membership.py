@@ -1,0 +1,190 @@
+"""The table of nodes, and who is given which partition."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from cluster.inside import node
+from nuncius.broker import Broker
+from nuncius.broker.errors import InvalidInput
+from nuncius.cluster.members import Member, Members, NoSuchBroker
+from nuncius.cluster.placement import Placement
+from nuncius.store.driver import Connection
+from nuncius.store.store import Store
+from racing import until
+
+HOST = "127.0.0.1"
+SILENCE = 5.0
+
+
+@pytest.fixture
+async def store(dsn: str) -> AsyncIterator[Store]:
+    opened = Store(dsn)
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def members(store: Store) -> Members:
+    return Members(store)
+
+
+@pytest.fixture
+def placement(store: Store) -> Placement:
+    return Placement(store, SILENCE)
+
+
+async def forget(connection: Connection, node_id: int) -> None:
+    """The node was last heard a while ago."""
+    await connection.execute(
+        "update nuncius.nodes set last_heard = now() - interval '6 seconds' where node_id = $1", node_id
+    )
+
+
+async def topic(connection: Connection, partitions: int) -> int:
+    number: int = await connection.fetchval("select nuncius.create_topic('news', $1)", partitions)
+    return number
+
+
+async def brokers_of(placement: Placement, topic_id: int) -> set[int | None]:
+    return set((await placement.route(topic_id)).brokers)
+
+
+async def test_numbers(members: Members) -> None:
+    """Brokers are counted from 1, whatever else is there, and keep their number over restarts."""
+    await members.enter(HOST, 5000, 0, ("balancer",))
+    first = await members.enter(HOST, 1000, 41, ("broker",))
+    await members.enter(HOST, 1100, 42, ("writer", "broker"))
+    assert await members.enter(HOST, 1000, 43, ("broker",)) == first
+    assert [(m.broker_id, m.port, m.link_port) for m in await members.brokers()] == [
+        (1, 1000, 43),
+        (2, 1100, 42),
+    ]
+    assert [m.roles for m in await members.everybody()] == [("balancer",), ("broker",), ("writer", "broker")]
+
+
+async def test_a_store_moves(members: Members) -> None:
+    """A broker is known by its own store, wherever it starts."""
+    first = await members.enter(HOST, 1000, 41, ("broker",), 2)
+    await members.enter(HOST, 1100, 42, ("broker",))
+    assert await members.enter(HOST, 1100, 43, ("broker",), 2) == first
+    assert [(m.broker_id, m.port, m.store_id) for m in await members.everybody()] == [(1, 1100, 2)]
+
+
+async def test_silence(connection: Connection, members: Members) -> None:
+    """Who is not heard for a while is not alive; who says goodbye is not either, at once."""
+    first = await members.enter(HOST, 1000, 41, ("broker",))
+    second = await members.enter(HOST, 1100, 42, ("broker",))
+    await forget(connection, first)
+    await members.leave(second, 42)
+    assert [m.is_alive for m in await members.everybody()] == [False, False]
+    assert await members.hear(first)
+    assert [m.is_alive for m in await members.everybody()] == [True, False]
+    assert not await members.hear(99)
+
+
+async def test_one_of_several_processes_leaves(members: Members) -> None:
+    """A node with several processes is there as long as the one that is known."""
+    first = await members.enter(HOST, 1000, 41, ("broker",))
+    assert await members.enter(HOST, 1000, 42, ("broker",)) == first
+    await members.leave(first, 41)
+    assert [m.is_alive for m in await members.everybody()] == [True]
+
+
+async def test_added_before_it_starts(connection: Connection, members: Members, placement: Placement) -> None:
+    """A broker may be counted on before it starts; it is given nothing until then."""
+    assert await members.add_broker(1000) == 1
+    topic_id = await topic(connection, 2)
+    assert await brokers_of(placement, topic_id) == {None}
+    await members.enter(HOST, 1000, 41, ("broker",))
+    assert await brokers_of(placement, topic_id) == {1}
+
+
+async def test_added_on_another_host(members: Members) -> None:
+    """A broker is found by its port wherever it is, and first where it is looked for."""
+    await members.enter("far", 1000, 41, ("broker",))
+    assert await members.add_broker(1000) == 1
+    await members.enter(HOST, 1000, 41, ("broker",))
+    assert await members.add_broker(1000) == 2
+
+
+async def test_no_broker(members: Members) -> None:
+    """A node that is something else is not counted on, and is given nothing."""
+    await members.enter(HOST, 6001, 41, ("reader",))
+    with pytest.raises(InvalidInput, match="the node at port 6001 is no broker"):
+        await members.add_broker(6001)
+    assert await members.brokers() == []
+    await members.enter("far", 6001, 41, ("broker",))
+    assert await members.add_broker(6001) == 1
+
+
+async def test_only_healthy_ones(connection: Connection, members: Members, placement: Placement) -> None:
+    """Silent, removed and departed brokers get no new partitions, and lose those of the common store."""
+    ids = [await members.enter(HOST, 1000 + n, 41, ("broker",)) for n in range(4)]
+    await members.enter(HOST, 7001, 41, ("writer",))
+    topic_id = await topic(connection, 100)
+    assert await brokers_of(placement, topic_id) == {1, 2, 3, 4}
+    await forget(connection, ids[0])
+    await members.remove_broker(2)
+    await members.leave(ids[2], 41)
+    assert await placement.reassign() > 0
+    assert await placement.reassign() == 0
+    assert await brokers_of(placement, topic_id) == {4}
+    await forget(connection, ids[3])
+    assert await placement.reassign() == 0  # nobody is left to take them
+    with pytest.raises(NoSuchBroker, match="there is no broker 9"):
+        await members.remove_broker(9)
+
+
+async def test_what_has_entries_stays(connection: Connection, members: Members, placement: Placement) -> None:
+    """An empty partition goes to the store of its broker; one with entries stays where they are, and the
+    broker serves it there."""
+    await members.enter(HOST, 1000, 41, ("broker",), 2)
+    topic_id = await topic(connection, 2)
+    await connection.execute("select nuncius.publish('news', 'x', p_partition => 1)")
+    route = await placement.route(topic_id)
+    assert (route.stores, route.brokers) == ((1, 2), (1, 1))
+    assert not route.is_common
+    assert await placement.elsewhere() == {route.partition_ids[1]: 2}
+    await members.remove_broker(1)
+    assert (await placement.route(topic_id)).brokers == (1, 1)  # there is nobody else
+
+
+async def test_tidying(connection: Connection, members: Members, placement: Placement) -> None:
+    """Nodes that were silent for a day and have nothing are forgotten, and claims nobody repeats."""
+    await members.enter(HOST, 1000, 41, ("broker",))
+    await placement.route(await topic(connection, 1))
+    await members.enter(HOST, 1001, 41, ("broker",))
+    await members.enter(HOST, 1002, 41, ("broker",), 2)
+    await connection.execute("update nuncius.nodes set last_heard = now() - interval '2 days'")
+    await connection.execute(
+        "insert into nuncius.claims select n, 1, 1, '1', now() - make_interval(days => n)"
+        " from generate_series(0, 2) n"
+    )
+    await placement.tidy()
+    assert [m.port for m in await members.everybody()] == [1000, 1002]
+    assert await connection.fetchval("select count(*) from nuncius.claims") == 1
+
+
+async def test_a_node_that_was_forgotten(dsn: str, connection: Connection) -> None:
+    """It enters again by itself, and others hear of it."""
+    heard: list[tuple[Member, ...]] = []
+    async with node(dsn, "broker", port=1000) as made:
+        made.participant.on_members = lambda members: heard.append(tuple(members))
+        await connection.execute("delete from nuncius.nodes")
+        await until(lambda: heard and heard[-1] and heard[-1][0].port == 1000)
+
+
+async def test_the_store_is_away(dsn: str, broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """A look at the cluster that fails is said, and tried again."""
+    del broker
+    async with node(dsn, "broker", port=1000) as made:
+        original = made.participant.members.hear
+
+        async def fails(node_id: int) -> bool:
+            made.participant.members.hear = original  # type: ignore[method-assign]
+            raise ValueError(node_id)
+
+        made.participant.members.hear = fails  # type: ignore[method-assign]
+        await until(lambda: "a look at the cluster failed by a fault of ours" in caplog.text)

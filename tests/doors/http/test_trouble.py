@@ -1,0 +1,165 @@
+"""What goes wrong: faults of ours, clients that go, nodes with too much to do."""
+
+import asyncio
+import logging
+import socket
+
+import pytest
+
+from doors.http.peer import Node
+from doors.http.test_report import consume, consumer, producer
+from nuncius.broker import Broker
+from nuncius.broker.errors import NotAllowed
+from nuncius.doors.http import events
+from nuncius.doors.http.connections import MAX_HEAD
+from nuncius.doors.http.door import HttpDoor
+from racing import until
+
+
+async def test_a_fault_of_ours(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is a 500 in the form of the API that was asked, the log has more, and the node lives on."""
+
+    async def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
+        patched.setattr(node.broker.topics, "create", fail)
+        answer = await node.post("/topics", {"name": "A"})
+        assert (answer.status, answer.json["status"]) == (500, "failure")
+        answer = await node.post("/v1/topics", {"name": "A"})
+        assert (answer.status, answer.json["error"]) == (500, "internal")
+        assert "ZeroDivisionError" in caplog.text
+    assert (await node.post("/topics", {"name": "A"})).status == 200
+
+
+async def test_what_a_client_must_not_do(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other errors of the broker have their answers, too."""
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise NotAllowed("not you")
+
+    monkeypatch.setattr(node.broker.topics, "create", refuse)
+    answer = await node.post("/topics", {"name": "A"})
+    assert (answer.status, answer.json) == (400, {"status": "failure", "message": "not you"})
+    answer = await node.post("/v1/topics", {"name": "A"})
+    assert (answer.status, answer.json["error"]) == (403, "not_allowed")
+
+
+async def test_a_body_in_pieces(node: Node) -> None:
+    """It does not matter in how many pieces a body comes, or whether its length is known beforehand."""
+    peer = await node.connect()
+    peer.writer.write(b"POST /topics HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for piece in (b'{"na', b'me": ', b'"A"}'):
+        peer.writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        await peer.writer.drain()
+    peer.writer.write(b"0\r\n\r\n")
+    assert (await peer.answer()).status == 200
+    peer.close()
+
+
+async def test_a_client_that_goes_in_the_middle(node: Node) -> None:
+    """Nothing is done, nothing stays, and it is counted as what it is."""
+    for sent in (b"", b'{"name"'):
+        peer = await node.connect()
+        peer.writer.write(b"POST /topics HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\n" + sent)
+        await peer.writer.drain()
+        peer.writer.transport.abort()
+    counts = node.door.desk.metrics.requests._counts  # noqa: SLF001
+    await until(lambda: counts["http", "/topics", 499] == 2)
+    assert (await node.get("/topics")).json["topics"] == []
+
+
+async def test_a_node_with_too_much_to_do_reads_nothing(node: Node) -> None:
+    """Requests wait until it has less, and are answered then."""
+    number = await producer(node)
+    two = await consumer(node)
+    pressure = node.broker.pressure
+    pressure.add(1 << 40)
+    waiting = asyncio.ensure_future(
+        node.post("/producer/produce", {"topic": "A", "producer_id": number, "message": "x"})
+    )
+    await until(lambda: pressure._waiting)  # noqa: SLF001
+    pressure.remove(1 << 40)
+    assert (await waiting).status == 200
+    assert (await consume(node, two)).json["message"] == "x"
+
+
+async def test_a_stream_without_events_says_that_it_is_there(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A comment every now and then keeps proxies from closing it."""
+    monkeypatch.setattr(events, "ALIVE_SECONDS", 0.01)
+    await node.post("/v1/topics/t/subscriptions", {"name": "sue"})
+    peer = await node.connect()
+    await peer.send("GET", "/v1/topics/t/subscriptions/sue/events")
+    await peer.head()
+    async with asyncio.timeout(60):
+        while b"still here" not in await peer.reader.readline():
+            pass
+    peer.close()
+
+
+async def test_surrogates_in_a_path(node: Node) -> None:
+    """What is no text is refused with an answer that is."""
+    answer = await node.get("/v1/topics/%ED%A0%80")
+    assert (answer.status, answer.json["error"]) == (400, "invalid")
+
+
+async def test_a_port_in_use(broker: Broker) -> None:
+    """It is an error of the operating system, for the command line to explain."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(OSError, match="in use"):
+            await HttpDoor(broker).open("127.0.0.1", taken.getsockname()[1])
+
+
+async def test_keep_alive_and_pipelining(node: Node) -> None:
+    """Requests that come together on one connection are answered one after the other."""
+    peer = await node.connect()
+    for _ in range(3):
+        await peer.send("GET", "/livez")
+    assert [(await peer.answer()).content for _ in range(3)] == [b"ok\n"] * 3
+    await peer.send("GET", "/livez", headers={"Connection": "close"})
+    assert (await peer.answer()).content == b"ok\n"
+    assert await peer.reader.read() == b""
+    peer.close()
+
+
+@pytest.mark.parametrize("endless", [b"GET /", b"GET / HTTP/1.1\r\nx: ", b"GET / HTTP/1.1\r\nx"])
+async def test_a_head_without_an_end(node: Node, endless: bytes) -> None:
+    """Nobody waits for it for ever, and it is not collected in memory."""
+    peer = await node.connect()
+    peer.writer.write(endless.ljust(MAX_HEAD + 1, b"x"))
+    async with asyncio.timeout(60):
+        said = await peer.reader.read()
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert b"at most 65536 bytes" in said
+    peer.close()
+
+
+async def test_another_protocol_is_offered(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    """Clients that would rather speak HTTP/2 say so with every request; they get their answers in HTTP/1.1,
+    and the log does not fill with it."""
+    peer = await node.connect()
+    offer = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMA"}
+    for name in ("A", "B"):
+        await peer.send("POST", "/topics", {"name": name}, offer)
+        assert (await peer.answer()).status == 200
+    assert (await node.get("/topics")).json["topics"] == ["A", "B"]
+    assert not caplog.records
+    peer.close()
+
+
+async def test_only_the_head(node: Node) -> None:
+    """HEAD is answered like GET where that changes nothing, without the body."""
+    peer = await node.connect()
+    for path in ("/docs", "/metrics", "/v1/openapi.json", "/livez", "/readyz"):
+        await peer.send("HEAD", path)
+        status, headers = await peer.head()
+        assert (status, int(headers["content-length"]) > 0) == (200, True)
+    peer.close()
+    answer = await node.get("/")
+    assert (answer.status, answer.headers["location"]) == (307, "/docs")

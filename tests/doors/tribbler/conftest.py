@@ -1,0 +1,55 @@
+"""A Tribbler port, and clients of it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from fix_store import _database
+from nuncius.broker import Broker
+from nuncius.cluster.ring_settings import RingSettings
+from nuncius.doors.tribbler.caller import Caller
+from nuncius.doors.tribbler.door import TribblerDoor
+from nuncius.store.embedded import EmbeddedServer
+
+Dial = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+
+@pytest.fixture
+def dsns(server: EmbeddedServer, template: str) -> Iterator[list[str]]:
+    """Three databases."""
+    databases = contextmanager(_database)
+    with databases(server, template) as a, databases(server, template) as b, databases(server, template) as c:
+        yield [a, b, c]
+
+
+@pytest.fixture
+async def port(broker: Broker, dsn: str) -> AsyncIterator[int]:
+    """The port of a node that is a ring of its own."""
+    door = TribblerDoor(broker, dsn, RingSettings(7))
+    yield await door.open("localhost", 0)
+    await door.close()
+
+
+@pytest.fixture
+async def caller(port: int) -> AsyncIterator[Caller]:
+    """A client by Go RPC."""
+    made = Caller(f"localhost:{port}")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+async def dial(port: int) -> AsyncIterator[Dial]:
+    """Opens plain connections to the port."""
+    opened: list[asyncio.StreamWriter] = []
+
+    async def connect() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("localhost", port)
+        opened.append(writer)
+        return reader, writer
+
+    yield connect
+    for writer in opened:
+        writer.close()

@@ -1,0 +1,196 @@
+"""The Tribbler service as clients see it: Go RPC and JSON-RPC, through any node of a ring."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from cluster.tribbler_ring import Ring, running_ring
+from fix_store import execute, other_database
+from nuncius.client.errors import CannotConnect, NunciusError
+from nuncius.client.tribbler import TribblerClient
+from nuncius.cluster.ring import Place
+from nuncius.cluster.ring import Ring as Places
+from nuncius.cluster.storage_peers import Unreached
+from nuncius.doors.tribbler import tribserver_peers
+from nuncius.doors.tribbler.caller import Caller, Callers, RpcError
+from nuncius.doors.tribbler.storage_messages import GetArgs, GetReply
+from nuncius.doors.tribbler.tribserver_messages import (
+    CreateUserArgs,
+    GetSubscriptionsArgs,
+    GetSubscriptionsReply,
+    GetTribblesArgs,
+    GetTribblesReply,
+    PostTribbleArgs,
+    PutManyArgs,
+    RecentArgs,
+    RecentReply,
+    StatusReply,
+    SubscriptionArgs,
+)
+from nuncius.doors.tribbler.tribserver_peers import RingPeers
+from nuncius.store.embedded import EmbeddedServer
+from nuncius.testing import free_port
+
+OK, NO_USER, NO_TARGET, EXISTS = range(4)
+
+
+@pytest.fixture
+async def ring(server: EmbeddedServer, template: str, dsn: str) -> AsyncIterator[Ring]:
+    """Two nodes with ports and stores of their own."""
+    name = f"{dsn.split('?', maxsplit=1)[0].rpartition('/')[2]}_second"
+    execute(server.dsn, f"create database {name} template {template}")
+    try:
+        async with running_ring([dsn, other_database(server.dsn, name)], timelines_from=3) as made:
+            yield made
+    finally:
+        execute(server.dsn, f"drop database {name} with (force)")
+
+
+@pytest.fixture
+async def callers(ring: Ring) -> AsyncIterator[list[Caller]]:
+    made = [Caller(node) for node in ring.nodes]
+    yield made
+    for caller in made:
+        caller.close()
+
+
+async def status(
+    caller: Caller, method: str, args: CreateUserArgs | SubscriptionArgs | PostTribbleArgs
+) -> int:
+    return (await caller.call(f"Tribserver.{method}", args, StatusReply)).status
+
+
+async def contents(caller: Caller, method: str, user: str) -> tuple[int, list[str]]:
+    reply = await caller.call(f"Tribserver.{method}", GetTribblesArgs(user), GetTribblesReply)
+    return reply.status, [each.contents for each in reply.tribbles]
+
+
+async def test_every_status(callers: list[Caller]) -> None:
+    """All seven methods answer with the statuses that the course defines, whichever node is asked."""
+    one, other = callers
+    assert await status(one, "CreateUser", CreateUserArgs("dga")) == OK
+    assert await status(other, "CreateUser", CreateUserArgs("dga")) == EXISTS
+    assert await status(other, "CreateUser", CreateUserArgs("bryant")) == OK
+    for method in ("AddSubscription", "RemoveSubscription"):
+        assert await status(one, method, SubscriptionArgs("nobody", "dga")) == NO_USER
+        assert await status(one, method, SubscriptionArgs("dga", "nobody")) == NO_TARGET
+    assert await status(other, "RemoveSubscription", SubscriptionArgs("dga", "bryant")) == NO_TARGET
+    assert await status(one, "AddSubscription", SubscriptionArgs("dga", "bryant")) == OK
+    assert await status(other, "AddSubscription", SubscriptionArgs("dga", "bryant")) == EXISTS
+    assert await status(one, "PostTribble", PostTribbleArgs("nobody", "x")) == NO_USER
+    for caller in callers:
+        reply = await caller.call(
+            "Tribserver.GetSubscriptions", GetSubscriptionsArgs("dga"), GetSubscriptionsReply
+        )
+        assert (reply.status, reply.userids) == (OK, ["bryant"])
+        missing = await caller.call(
+            "Tribserver.GetSubscriptions", GetSubscriptionsArgs("nobody"), GetSubscriptionsReply
+        )
+        assert (missing.status, missing.userids) == (NO_USER, [])
+        assert await contents(caller, "GetTribbles", "nobody") == (NO_USER, [])
+        assert await contents(caller, "GetTribblesBySubscription", "nobody") == (NO_USER, [])
+        assert await status(caller, "PostTribble", PostTribbleArgs("bryant", f"by {caller.address}")) == OK
+    said = [f"by {caller.address}" for caller in reversed(callers)]
+    for caller in callers:
+        assert await contents(caller, "GetTribbles", "bryant") == (OK, said)
+        assert await contents(caller, "GetTribblesBySubscription", "dga") == (OK, said)
+        assert await contents(caller, "GetTribbles", "dga") == (OK, [])
+    assert await status(one, "RemoveSubscription", SubscriptionArgs("dga", "bryant")) == OK
+    assert await contents(other, "GetTribblesBySubscription", "dga") == (OK, [])
+
+
+async def test_all_nodes_at_once(callers: list[Caller]) -> None:
+    """Posts and follows from all nodes at the same time are all there."""
+    users = [f"user-{n}" for n in range(10)]
+    await asyncio.gather(
+        *(status(callers[n % 2], "CreateUser", CreateUserArgs(u)) for n, u in enumerate(users))
+    )
+    posts = [(n, user) for n in range(9) for user in users]
+    done = await asyncio.gather(
+        *(status(callers[n % 2], "PostTribble", PostTribbleArgs(user, f"{user} {n}")) for n, user in posts),
+        *(
+            status(callers[n % 2], "AddSubscription", SubscriptionArgs(users[0], u))
+            for n, u in enumerate(users)
+        ),
+    )
+    assert set(done) == {OK}
+    for caller in callers:
+        _, feed = await contents(caller, "GetTribblesBySubscription", users[0])
+        assert sorted(feed) == sorted(f"{user} {n}" for n, user in posts)
+
+
+async def test_what_nodes_ask_each_other(callers: list[Caller]) -> None:
+    """Posts of lately, and many values at once, wherever they belong."""
+    one, other = callers
+    name = await one.call("Tribserver.Recent", RecentArgs(True), RecentReply)
+    assert name.store
+    assert name.store != (await other.call("Tribserver.Recent", RecentArgs(True), RecentReply)).store
+    keys = [f"key-{n}:x" for n in range(50)]
+    assert (await one.call("Tribserver.PutMany", PutManyArgs(keys, keys), StatusReply)).status == OK
+    for key in keys:
+        assert (await other.call("StorageRPC.Get", GetArgs(key), GetReply)).value == key
+    with pytest.raises(RpcError, match="as many values as keys"):
+        await one.call("Tribserver.PutMany", PutManyArgs(keys, []), StatusReply)
+    too_long = "x" * 2000
+    for caller in callers:
+        with pytest.raises(RpcError, match="1024 bytes"):
+            await caller.call("Tribserver.PutMany", PutManyArgs([too_long], ["x"]), StatusReply)
+    with pytest.raises(RpcError, match="1000 bytes"):
+        await one.call("Tribserver.CreateUser", CreateUserArgs(too_long), StatusReply)
+
+
+async def test_posts_that_cannot_be(callers: list[Caller]) -> None:
+    """A tribble that is too large is refused with the same words, whichever node is asked."""
+    assert await status(callers[0], "CreateUser", CreateUserArgs("dga")) == OK
+    for caller in callers:
+        with pytest.raises(RpcError, match="at most 8388608 bytes"):
+            await status(caller, "PostTribble", PostTribbleArgs("dga", "x" * (9 << 20)))
+
+
+async def test_an_owner_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A post waits a while for its user's node, and then says that it cannot be reached."""
+    monkeypatch.setattr(tribserver_peers, "PATIENCE", 0.05)
+    monkeypatch.setattr(tribserver_peers, "PAUSE", 0.01)
+    callers = Callers()
+    storage = SimpleNamespace(me="localhost:2", ring=Places([Place(1, "localhost:1")]))
+    peers = RingPeers(cast("Any", storage), callers, cast("Any", None), cast("Any", None))
+    with pytest.raises(Unreached, match="cannot be reached"):
+        await peers.post("dga", "hello")
+    callers.close()
+
+
+async def test_json(ring: Ring) -> None:
+    """The same over Go's JSON-RPC, with the client of this package."""
+
+    def talk() -> None:
+        with TribblerClient(ring.nodes[0]) as client:
+            assert client.call("Tribserver.CreateUser", {"Userid": "dga"}) == {"Status": OK}
+            assert client.call("Tribserver.PostTribble", {"Userid": "dga", "Contents": "hi"}) == {
+                "Status": OK
+            }
+            (tribble,) = client.call("Tribserver.GetTribbles", {"Userid": "dga"})["Tribbles"]
+            assert (tribble["Userid"], tribble["Contents"]) == ("dga", "hi")
+
+    await asyncio.to_thread(talk)
+
+
+async def test_a_node_that_is_not_there() -> None:
+    """The client says that nobody is there, and that a connection ended."""
+    port = free_port()
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", port)
+
+    def talk() -> None:
+        with (
+            TribblerClient(f"127.0.0.1:{port}") as client,
+            pytest.raises(NunciusError, match=r"closed|broke|no answer"),
+        ):
+            client.call("Tribserver.CreateUser", {"Userid": "dga"})
+
+    await asyncio.to_thread(talk)
+    server.close()
+    await server.wait_closed()
+    with pytest.raises(CannotConnect, match="cannot connect"):
+        await asyncio.to_thread(TribblerClient, f"127.0.0.1:{port}")
