@@ -1,4 +1,4 @@
-"""A real Spark cluster on this machine: one master and two workers on loopback, from PySpark's own files."""
+"""A real Spark cluster on this machine: a master and a worker on loopback, from PySpark's own files."""
 
 import os
 import re
@@ -16,17 +16,18 @@ from typing import Any
 import psutil
 import pyspark
 
+from fix_coverage import CONFIG
+
 HOME = Path(pyspark.__file__).parent
-PATIENCE = 120.0
+PATIENCE = 300.0
 _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
 
-# For sessions on it: executors that leave room for the other.
+# For sessions on it: one executor, which does two tasks at a time.
 SETTINGS = {
     "spark.executor.memory": "512m",
-    "spark.executor.cores": "1",
-    "spark.driver.extraJavaOptions": _JVM,
+    "spark.executor.cores": "2",
     "spark.executor.extraJavaOptions": _JVM,
     "spark.ui.enabled": "false",
 }
@@ -46,14 +47,14 @@ def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) ->
 @dataclass(frozen=True, slots=True)
 class Cluster:
     url: str
-    workers: tuple[psutil.Process, ...]
+    worker: psutil.Process
 
     def executors(self) -> list[psutil.Process]:
         """The executors that run now, of all applications."""
-        return [child for worker in self.workers for child in worker.children() if _is_executor(child)]
+        return [child for child in self.worker.children() if _is_executor(child)]
 
     def kill_executors(self) -> None:
-        """Ends all executors as `kill -9` does, and returns when they are gone. Workers start others."""
+        """Ends all executors as `kill -9` does, and returns when they are gone. The worker starts others."""
         running = self.executors()
         for executor in running:
             executor.kill()
@@ -68,7 +69,7 @@ def _is_executor(process: psutil.Process) -> bool:
 
 
 @contextmanager
-def cluster(workers: int = 2) -> Iterator[Cluster]:
+def cluster() -> Iterator[Cluster]:
     """A cluster for as long as the context lasts; afterwards no process of it is left."""
     directory = Path(tempfile.mkdtemp(prefix="nun-spark-"))
     started: list[psutil.Popen] = []
@@ -76,14 +77,12 @@ def cluster(workers: int = 2) -> Iterator[Cluster]:
         master = _daemon(directory / "master.log", "master.Master", "--webui-port", "0", "--port", "0")
         started.append(master)
         url = until(lambda: _found(directory / "master.log", _MASTER), "the master's start")
-        for n in range(workers):
-            place = ("--work-dir", str(directory / f"worker{n}"), "--cores", "1", "--memory", "1g")
-            log = directory / f"worker{n}.log"
-            started.append(_daemon(log, "worker.Worker", "--webui-port", "0", *place, url))
-        for n in range(workers):
-            log = directory / f"worker{n}.log"
-            until(lambda log=log: _REGISTERED in log.read_text(), "a worker's registration")  # type: ignore[misc]
-        yield Cluster(url, tuple(started[1:]))
+        place = ("--work-dir", str(directory / "worker"), "--cores", "2", "--memory", "1g")
+        log = directory / "worker.log"
+        worker = _daemon(log, "worker.Worker", "--webui-port", "0", *place, url)
+        started.append(worker)
+        until(lambda: _REGISTERED in log.read_text(), "the worker's registration")
+        yield Cluster(url, worker)
     finally:
         for process in started:
             kill_tree(process)
@@ -97,6 +96,7 @@ def _daemon(log: Path, name: str, *arguments: str) -> psutil.Popen:
         "SPARK_DAEMON_JAVA_OPTS": _JVM,
         "PYSPARK_PYTHON": sys.executable,
     }
+    environment.pop(CONFIG, None)
     with log.open("wb") as out:
         return psutil.Popen(
             [

@@ -14,21 +14,13 @@ from nuncius.pipeline import place
 from nuncius.pipeline.lake import Lake
 from nuncius.pipeline.lake.ledger import LOCK
 from pipeline.archiving import archived, confirmed
-from pipeline.cluster import SETTINGS, Cluster, Driver, cluster, until
+from pipeline.cluster import SETTINGS, Cluster, Driver, until
 from pipeline.filling import fill, partition_ids, sql, value
 
 ROWS = 30_000
 ROWS_PER_ROUND = 20_000  # half of them from each of two partitions
 BLOCKED = 15_000  # in the second round
 GATE = 4711
-
-pytestmark = pytest.mark.timeout(500)
-
-
-@pytest.fixture(scope="module")
-def sparks() -> Iterator[Cluster]:
-    with cluster() as running:
-        yield running
 
 
 class Gate:
@@ -57,6 +49,11 @@ class Gate:
         waiting = "select exists (select from pg_locks where objid = $1 and not granted)"
         return bool(value(self._dsn, waiting, GATE))
 
+    def send_away(self) -> None:
+        """Ends those who wait: PostgreSQL has not heard yet that their programs are gone."""
+        waiting = "select pg_terminate_backend(pid, 60000) from pg_locks where objid = $1 and not granted"
+        assert all(row[0] for row in sql(self._dsn, waiting, GATE))
+
     def open(self) -> None:
         self._keeper.value("select pg_advisory_unlock($1)", GATE)
 
@@ -82,12 +79,12 @@ def start(sparks: Cluster, dsn: str, directory: Path) -> Driver:
     return Driver(directory / "driver.log", "nuncius", *arguments)
 
 
-def until_it_stands(driver: Driver, gate: Gate, lake: Path) -> None:
-    """Waits until a task stands before the gate, and the other one has written its file."""
+def until_it_stands(driver: Driver, gate: Gate, lake: Path, files: int = 2) -> None:
+    """Waits until a task stands before the gate, and the other one has written its file beside so many."""
 
     def stands() -> bool:
         assert not driver.ended(), driver.words
-        return gate.somebody_waits() and len(list(lake.glob("entries/*"))) >= 3
+        return gate.somebody_waits() and len(list(lake.glob("entries/*"))) > files
 
     until(stands, "the gate")
     assert Lake(lake).rounds == 1
@@ -101,33 +98,25 @@ def assert_archived_once(dsn: str, lake: Path) -> None:
     assert confirmed(dsn) == dict.fromkeys(ids, ROWS)
 
 
-def test_killed_executors(sparks: Cluster, dsn: str, gate: Gate, tmp_path: Path) -> None:
-    """Executors that die in the middle of a round are replaced, and the run goes on to its end."""
-    lake = tmp_path / "lake"
-    driver = start(sparks, dsn, tmp_path)
-    try:
-        until_it_stands(driver, gate, lake)
-        sparks.kill_executors()
-        gate.open()
-        assert driver.wait() == 0, driver.words
-    finally:
-        driver.kill()
-    assert_archived_once(dsn, lake)
-
-
-def test_a_killed_driver(sparks: Cluster, dsn: str, gate: Gate, tmp_path: Path) -> None:
-    """A driver that dies in the middle of a round leaves what was committed; the next run does the rest."""
+def test_kills(sparks: Cluster, dsn: str, gate: Gate, tmp_path: Path) -> None:
+    """A driver that dies in the middle of a round leaves what was committed; the next run does the rest. When
+    its executors die in the middle of that, they are replaced, and it goes on to its end."""
     lake = tmp_path / "lake"
     driver = start(sparks, dsn, tmp_path)
     try:
         until_it_stands(driver, gate, lake)
     finally:
         driver.kill()
-    gate.open()
     assert len(archived(lake)) == ROWS_PER_ROUND
     until(lambda: not value(dsn, "select exists (select from pg_locks where classid = $1)", LOCK), "its end")
+    until(lambda: not sparks.executors(), "the end of its executors")
+    gate.send_away()
+    left = len(list(lake.glob("entries/*")))
     again = start(sparks, dsn, tmp_path)
     try:
+        until_it_stands(again, gate, lake, left)
+        sparks.kill_executors()
+        gate.open()
         assert again.wait() == 0, again.words
     finally:
         again.kill()

@@ -29,7 +29,7 @@ def test_settings_of_a_session() -> None:
         from nuncius.pipeline import session
         spark = session("local[2]", app="mine", settings={
             "spark.sql.shuffle.partitions": "3",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Dmine=1"})
+            "spark.driver.extraJavaOptions": "-Dmine=1"})
         conf = spark.sparkContext.getConf()
         print(spark.conf.get("spark.sql.session.timeZone"), conf.get("spark.driver.host"),
             conf.get("spark.driver.bindAddress"), spark.conf.get("spark.sql.shuffle.partitions"),

@@ -104,7 +104,7 @@ async def test_listening_nodes_are_told(spark: SparkSession, dsn: str, connectio
     said: asyncio.Queue[str] = asyncio.Queue()
     await connection.add_listener("nuncius", lambda *words: said.put_nowait(str(words[3])))
     write(numbers(spark, 0, 1), dsn, topic="news")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await said.get() == f"t{topic_id}"
 
 

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
+from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
 from pyspark.sql import SparkSession
 
-from nuncius.pipeline import java
+from nuncius.pipeline import compiled, java
 from nuncius.pipeline.errors import InvalidOption
 
 SHIPPED = ("nuncius", "pyspark_nuncius")
@@ -77,6 +78,17 @@ def _log_settings() -> str:
     return Path(str(resources.files(__package__).joinpath("log4j2.properties"))).as_uri()
 
 
+def keep_quiet() -> None:
+    """A signal ends the JVM as well, mostly a little earlier, and the thread that it tells its sums would
+    print that as a fault of its own."""
+
+    def ignore(*_: object) -> None:
+        """Nobody has to hear of it."""
+
+    for server in (AccumulatorTCPServer, AccumulatorUnixServer):
+        server.handle_error = ignore  # type: ignore[method-assign, assignment]
+
+
 def ship(spark: SparkSession) -> None:
     """Sends our packages to the executors, once a session."""
     if any(Path(file).name == _ARCHIVE for file in spark.sparkContext.listFiles):
@@ -97,5 +109,5 @@ def archive(directory: Path) -> Path:
             root = Path(str(resources.files(package)))
             for file in sorted(root.rglob("*")):
                 if file.is_file() and "__pycache__" not in file.parts:
-                    made.write(file, str(Path(package) / file.relative_to(root)))
+                    compiled.write(made, str(Path(package) / file.relative_to(root)), file.read_bytes())
     return path

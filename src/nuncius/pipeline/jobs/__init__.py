@@ -6,7 +6,7 @@ from nuncius.pipeline.errors import InvalidOption
 from nuncius.pipeline.jobs.job import Job
 
 # A module a job, with the job as `JOB`.
-BUILT_IN = ("archive", "audit", "evaluate", "trends")
+BUILT_IN = ("archive", "audit", "evaluate", "timelines", "trends")
 
 
 def find(name: str) -> Job:

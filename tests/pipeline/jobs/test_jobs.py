@@ -148,7 +148,7 @@ def test_finding_jobs() -> None:
     """Jobs that come with us are found by name."""
     assert jobs.find("trends").name == "trends"
     with pytest.raises(
-        InvalidOption, match="there is no job 'x': there are archive, audit, evaluate, trends"
+        InvalidOption, match="there is no job 'x': there are archive, audit, evaluate, timelines, trends"
     ):
         jobs.find("x")
 

@@ -28,7 +28,7 @@ def trace(directory: Path, *, rate: int, seconds: int = 4, sides: Sequence[str] 
         for n, time in enumerate(times):
             read = n % 2
             kinds = ("ReadMessage", "ReadMessageResponse") if read else ("PutMessage", "Success")
-            file.add((time, 0, kinds[0], 2 * MS, kinds[1]))
+            file.add((time, 0, file.number_of(kinds[0]), 2 * MS, file.number_of(kinds[1])))
         file.close()
     if "node" in sides:
         file = TraceFile(directory, "node", NODE_COLUMNS)

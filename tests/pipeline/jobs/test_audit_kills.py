@@ -5,7 +5,6 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from nuncius import testing
@@ -115,7 +114,6 @@ def faults(inputs: Inputs) -> list[tuple[str, int]]:
     return [(row.kind, row["count"]) for row in rows if row.severity == FAULT]
 
 
-@pytest.mark.timeout(300)
 def test_nothing_is_lost_and_nothing_is_doubled(spark: SparkSession, tmp_path: Path) -> None:
     """However often the node is killed, every acknowledged message is stored once and delivered in order; and
     when one is taken away, the same check says so."""

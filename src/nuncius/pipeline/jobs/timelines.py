@@ -1,0 +1,148 @@
+"""`timelines`: the home feeds of all users of a ring, computed at once instead of merged at every look.
+
+A run reads who follows whom and what was posted, and writes to the ring the feeds that are not what they
+were: of users who follow others than before, and of those who follow somebody who has posted since. Servers
+use them for users who follow many, together with what is newer, so nobody sees an old feed between runs.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from nuncius.pipeline import place
+from nuncius.pipeline.errors import InvalidOption, PipelineError
+from nuncius.pipeline.jobs import timelines_ring as ring
+from nuncius.pipeline.jobs import timelines_stores as stores
+from nuncius.pipeline.jobs.job import Context, Job, Summary
+from nuncius.pipeline.jobs.timelines_feeds import affected, feeds, following, newest, posts_of
+from nuncius.pipeline.jobs.timelines_state import Progress, Tables
+from nuncius.pipeline.jobs.timelines_stores import StoreNow
+
+RING = "127.0.0.1:9009"
+EVERY = 30
+LOCK = 78015
+
+SETTINGS = {
+    "ring": f"a node of the ring, or several with commas between them, as host:port ({RING})",
+    "stores": "the nodes' stores, with commas between them: addresses, or data directories; by default the "
+    "one that the job is run on",
+    "every": f"with --follow, the seconds from one look to the next ({EVERY})",
+}
+
+
+class TimelinesRun(PipelineError):
+    """Somebody else computes the timelines."""
+
+
+@dataclass(slots=True)
+class Done:
+    """What a job has done so far."""
+
+    posts: int = 0
+    feeds: int = 0
+    rounds: int = 0
+
+
+def run(context: Context) -> Summary:
+    nodes = [each for each in map(str.strip, context.setting("ring", RING).split(",")) if each]
+    every = _seconds(context.setting("every", str(EVERY)))
+    dsns = stores.addresses(context.setting("stores", context.dsn))
+    if not nodes or not dsns:
+        raise InvalidOption("which ring? Give --set ring=host:port and --set stores=...")
+    checkpoint = context.checkpoint_for(ring="timelines")
+    done = Done()
+    with _alone(dsns[0]):
+        one_round(context, nodes, dsns, checkpoint, done)
+        while context.follow and not context.stopping.wait(every):
+            one_round(context, nodes, dsns, checkpoint, done)
+    facts: dict[str, object] = {"feeds": done.feeds, "rounds": done.rounds, "stores": len(dsns)}
+    return Summary(done.posts, done.feeds, facts)
+
+
+def one_round(
+    context: Context, nodes: Sequence[str], dsns: Sequence[str], checkpoint: str, done: Done
+) -> None:
+    """Brings all timelines up to date."""
+    spark = context.spark
+    now = stores.look(dsns)
+    last = ring.progress_of(nodes)
+    before = _tables(context, checkpoint, last, now)
+    at = {each.store: each.next for each in now}
+    if last is not None and before is not None:
+        progress = Progress(last.lineage, last.run + 1, at)
+        fresh = stores.posts_since(spark, now, last.at)
+    else:
+        progress = Progress(uuid.uuid4().hex, 1, at)
+        fresh = stores.posts(spark, now)
+    tables = Tables.of(spark, checkpoint, progress)
+    context.progress("reading follows and posts")
+    with _kept(fresh.distinct()) as posts:
+        authors = posts if before is None else posts_of(before.authors()).union(posts)
+        tables.write(newest(authors), following(stores.follows(spark, now)))
+        users = tables.users()
+        if before is not None:
+            changed = affected(before.users(), users, posts)
+            users = users.join(changed, "user", "leftsemi")
+            gone = before.users().join(tables.users(), "user", "leftanti")
+            done.feeds += ring.write(nodes, _empty(gone), progress)
+        context.progress("writing feeds")
+        done.feeds += ring.write(nodes, feeds(users, tables.authors()), progress)
+        done.posts += posts.count()
+    ring.advance(nodes, progress)
+    done.rounds += 1
+    if before is not None:
+        before.remove()
+
+
+def _tables(
+    context: Context, checkpoint: str, last: Progress | None, now: Sequence[StoreNow]
+) -> Tables | None:
+    """What the last run left, if this one can go on from there."""
+    if last is None or {each.store for each in now} != set(last.at):
+        return None
+    if not all(each.has_since(last.at[each.store]) for each in now):
+        return None
+    tables = Tables.of(context.spark, checkpoint, last)
+    return tables if tables.exist() else None
+
+
+def _empty(users: DataFrame) -> DataFrame:
+    """Feeds of users who follow nobody."""
+    nobody = sf.array().cast("array<string>")
+    return users.select(
+        "user", nobody.alias("of"), nobody.alias("users"), sf.array().cast("array<bigint>").alias("posted")
+    )
+
+
+@contextmanager
+def _kept(table: DataFrame) -> Iterator[DataFrame]:
+    """A table that is read several times."""
+    kept = table.persist()
+    try:
+        yield kept
+    finally:
+        kept.unpersist()
+
+
+@contextmanager
+def _alone(dsn: str) -> Iterator[None]:
+    """Two jobs at once would overwrite each other's progress."""
+    with place.connect(dsn) as db:
+        if not db.value("select pg_try_advisory_lock($1, 1)", LOCK):
+            raise TimelinesRun("another run computes the timelines of this ring: stop it, or let it finish")
+        yield  # the lock goes with the connection
+
+
+def _seconds(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise InvalidOption(f"every is a number of seconds from 1 on, not {text!r}")
+    return int(text)
+
+
+JOB = Job("timelines", "The home feeds of a Tribbler ring, for users who follow many.", run, SETTINGS)
