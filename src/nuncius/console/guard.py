@@ -1,0 +1,76 @@
+"""What stands before the pages: nothing comes from elsewhere, and other sites cannot act through a visitor's
+browser."""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+from urllib.parse import urlsplit
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+# The pages' own scripts are inline and compiled in the browser; nothing is loaded from another place.
+POLICY = (
+    b"default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline';"
+    b" img-src 'self' data:; font-src 'self' data:; connect-src 'self' ws: wss:; object-src 'none';"
+    b" base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = [
+    (b"content-security-policy", POLICY),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+]
+
+
+class Guard:
+    def __init__(self, app: Application, path: str) -> None:
+        self.app = app
+        self._path = path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        elif not is_from_here(scope):
+            await _refuse(scope, receive, send)
+        elif scope["type"] == "http" and scope["path"] in ("/", self._path):
+            await _redirect(self._path + "/", send)
+        else:
+            await self.app(scope, receive, _guarded(send))
+
+
+def is_from_here(scope: Scope) -> bool:
+    """Whether a page of ours asks, or a person who typed the address."""
+    headers = dict(scope["headers"])
+    origin = headers.get(b"origin")
+    if origin is None:
+        return True
+    hosts = {headers.get(name) for name in (b"host", b"x-forwarded-host")}
+    return urlsplit(origin.decode("latin-1")).netloc.encode("latin-1") in hosts
+
+
+def _guarded(send: Send) -> Send:
+    async def guarded(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *HEADERS]
+        await send(message)
+
+    return guarded
+
+
+async def _redirect(target: str, send: Send) -> None:
+    headers = [(b"location", target.encode()), (b"content-length", b"0")]
+    await send({"type": "http.response.start", "status": 307, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    text = b"another site asked for this\n"
+    headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(text))]
+    await send({"type": "http.response.start", "status": 403, "headers": headers})
+    await send({"type": "http.response.body", "body": text})

@@ -1,0 +1,171 @@
+"""The cluster: its nodes and what each does, who serves which partitions, and the ring."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import Request
+from nicegui import ui
+
+from nuncius.broker.facts_cluster import NodeFacts, Placed, RingFacts, RingPlace
+from nuncius.broker.facts_page import Page, Wish
+from nuncius.console.context import Console
+from nuncius.console.leases import in_words, leases_until
+from nuncius.console.nodes import RING, address
+from nuncius.console.parts.frame import frame
+from nuncius.console.parts.ring import Ring, places_of, summary
+from nuncius.console.parts.table import Column, Paged, Row
+from nuncius.console.parts.words import age, ago, number, size
+
+NODES = (
+    Column("node", "Node"),
+    Column("state_name", "State", kind="state"),
+    Column("roles", "Roles"),
+    Column("broker", "Broker", number=True, wide=True),
+    Column("partitions", "Partitions", number=True, wide=True),
+    Column("store", "Store", wide=True),
+    Column("started", "Runs for", number=True, wide=True),
+    Column("heard", "Heard", number=True),
+)
+PLACEMENT = (
+    Column("topic", "Topic"),
+    Column("partition", "Partition", number=True),
+    Column("broker", "Broker", number=True),
+    Column("store", "Store", number=True),
+)
+PLACES = (
+    Column("node", "Node"),
+    Column("place", "Place", number=True),
+    Column("share", "Share of the ring", number=True),
+)
+HOT = (
+    Column("node", "Node"),
+    Column("leases", "Keys with a lease", number=True),
+    Column("cached", "Kept of others", number=True, wide=True),
+    Column("keys", "Hot keys"),
+)
+MOST_PLACED = 1000
+SHOWN_KEYS = 20
+
+
+def register(console: Console) -> None:
+    @ui.page("/cluster")
+    async def cluster(request: Request) -> None:
+        with frame(console, request, "Cluster", "cluster") as made:
+            page = ClusterPage(console)
+            page.build()
+            await made.live(page.refresh)
+
+
+class ClusterPage:
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._ring: RingFacts | None = None
+        self._seen: list[dict[str, Any]] = []
+
+    def build(self) -> None:
+        self._tables = [
+            Paged("Nodes", NODES, self._nodes, empty="No node has entered yet."),
+            Paged(
+                "Placement",
+                PLACEMENT,
+                self._placement,
+                empty="Every partition is served by whoever is asked.",
+            ),
+            Paged("Places on the ring", PLACES, self._places, empty="This store's node is alone."),
+            Paged("Leases and hot keys", HOT, self._hot, empty="No node with a Tribbler door has answered."),
+        ]
+        with ui.element("div").classes("card"):
+            self._tables[0].build()
+        with ui.element("div").classes("two"):
+            with ui.element("div").classes("card"):
+                ui.label("Ring").classes("section")
+                self._drawing = Ring()
+                self._note = ui.label().classes("note")
+            with ui.element("div").classes("card"):
+                self._tables[2].build()
+                self._tables[3].build()
+        with ui.element("div").classes("card"):
+            self._tables[1].build()
+
+    async def refresh(self) -> None:
+        self._ring = ring = await self._console.facts.cluster.ring()
+        self._seen = [answer.said for answer in await self._console.nodes.ask(RING)]
+        if ring is None:
+            places = places_of(self._seen[0]["places"]) if self._seen else ()
+            inside = summary(*await self._console.facts.cluster.keys())
+            self._drawing.show(places or (RingPlace(0, "this store's node", 1.0),), inside)
+            self._note.set_text("This store's node is alone on its ring: it has all keys.")
+        else:
+            self._drawing.show(ring.places, summary(ring.keys, ring.items))
+            leases = in_words(await leases_until(self._console.broker), datetime.now(UTC))
+            self._note.set_text(f"Version {ring.version} of the ring; keys of this store. {leases}")
+        for table in self._tables:
+            await table.refresh()
+
+    async def _nodes(self, wish: Wish) -> Page[Row]:
+        found = await self._console.facts.cluster.nodes()
+        return _cut([node_row(each) for each in found], wish)
+
+    async def _placement(self, wish: Wish) -> Page[Row]:
+        found = await self._console.facts.cluster.placement(MOST_PLACED)
+        return _cut([placed_row(each) for each in found], wish)
+
+    async def _places(self, wish: Wish) -> Page[Row]:
+        places = () if self._ring is None else self._ring.places
+        rows = [
+            {"key": each.place, "node": each.node, "place": str(each.place), "share": f"{each.share:.1%}"}
+            for each in places
+        ]
+        return _cut(rows, wish)
+
+    async def _hot(self, wish: Wish) -> Page[Row]:
+        return _cut([hot_row(each) for each in self._seen], wish)
+
+
+def _cut(rows: list[Row], wish: Wish) -> Page[Row]:
+    return Page(tuple(rows[wish.offset : wish.offset + wish.limit]), len(rows))
+
+
+def hot_row(said: dict[str, Any]) -> Row:
+    keys = ", ".join(said["hot_keys"][:SHOWN_KEYS])
+    return {
+        "key": said["node"],
+        "node": said["node"],
+        "leases": number(said["leases"]),
+        "cached": size(said["cached_bytes"]),
+        "keys": keys or "nobody holds a lease",
+    }
+
+
+def node_row(facts: NodeFacts) -> Row:
+    state = (
+        "removed"
+        if facts.removed
+        else "alive"
+        if facts.is_alive
+        else "silent"
+        if facts.last_heard
+        else "gone"
+    )
+    return {
+        "key": facts.node_id,
+        "node": address(facts),
+        "state": state,
+        "state_name": state,
+        "roles": ", ".join(facts.roles),
+        "broker": number(facts.broker_id),
+        "partitions": number(facts.partitions),
+        "store": "the common one" if facts.store_id == 1 else f"store {facts.store_id}",
+        "started": age(facts.started_at) if facts.is_alive else "",
+        "heard": ago(facts.last_heard),
+    }
+
+
+def placed_row(facts: Placed) -> Row:
+    return {
+        "key": f"{facts.topic} {facts.partition}",
+        "topic": facts.topic,
+        "partition": facts.partition,
+        "broker": number(facts.broker_id),
+        "store": facts.store_id,
+    }

@@ -1,0 +1,119 @@
+"""The overview: what passes, what lies, who is there, and whether anything is wrong."""
+
+from fastapi import Request
+from nicegui import ui
+
+from nuncius.broker.facts_page import Page, Wish
+from nuncius.broker.facts_store import Advice
+from nuncius.console.context import Console
+from nuncius.console.parts.advice import Advices
+from nuncius.console.parts.cards import Cards
+from nuncius.console.parts.frame import frame
+from nuncius.console.parts.latencies import Latencies
+from nuncius.console.parts.svg import Sparkline
+from nuncius.console.parts.table import Column, Paged, Row
+from nuncius.console.parts.words import number, plural, rate, size
+from nuncius.console.traffic import KINDS, Picture
+
+DOORS = (
+    Column("door", "Door"),
+    Column("connections", "Connections", number=True),
+    Column("in", "In", number=True),
+    Column("out", "Out", number=True),
+    Column("acked", "Acknowledged", number=True, wide=True),
+)
+FIGURES = {
+    "Messages in queues": "queues",
+    "Messages in topics": "topics",
+    "Furthest behind": "subscriptions",
+    "Failed, come again": "subscriptions",
+    "Dead letters": "subscriptions",
+    "Connections": "clients",
+    "Nodes": "cluster",
+    "Store": "store",
+}
+ALL_IS_WELL = Advice("ok", "All is well.")
+
+
+def register(console: Console) -> None:
+    @ui.page("/")
+    async def overview(request: Request) -> None:
+        with frame(console, request, "Overview", "overview") as made:
+            page = OverviewPage(console)
+            page.build()
+            await made.live(page.refresh)
+
+
+class OverviewPage:
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._picture = Picture()
+
+    def build(self) -> None:
+        self._alarms = Advices()
+        self._rates: dict[str, ui.label] = {}
+        self._lines: dict[str, Sparkline] = {}
+        with ui.element("div").classes("cards"):
+            for kind, title in KINDS.items():
+                with ui.element("div").classes("card"):
+                    ui.label(title).classes("what")
+                    self._rates[kind] = ui.label().classes("value")
+                    self._lines[kind] = Sparkline(f"{title}, messages a second")
+        self._cards = Cards(tuple(FIGURES), FIGURES)
+        self._doors = Paged("Doors", DOORS, self._look_at_doors, empty="No node has said anything yet.")
+        self._latencies = Latencies("How long batches take")
+        with ui.element("div").classes("two"):
+            with ui.element("div").classes("card"):
+                self._doors.build()
+            with ui.element("div").classes("card"):
+                self._latencies.build()
+
+    async def refresh(self) -> None:
+        self._picture = picture = await self._console.traffic.look()
+        for kind, label in self._rates.items():
+            label.set_text(rate(picture.rates.get(kind) if picture.processes else None))
+            self._lines[kind].show(list(self._console.traffic.past[kind]))
+        await self._figures(picture)
+        self._alarms.show(await self._console.alarms() or (ALL_IS_WELL,))
+        await self._doors.refresh()
+        await self._latencies.show(picture)
+
+    async def _figures(self, picture: Picture) -> None:
+        facts = await self._console.overview()
+        connections = sum(door["connections"] for door in picture.doors.values())
+        silent = f", {number(picture.silent)} did not" if picture.silent else ""
+        self._cards.show(
+            {
+                "Messages in queues": number(facts.messages),
+                "Messages in topics": number(facts.entries),
+                "Furthest behind": number(facts.lag),
+                "Failed, come again": number(facts.failures),
+                "Dead letters": number(facts.dead_letters),
+                "Connections": number(connections),
+                "Nodes": f"{facts.nodes_alive} of {facts.nodes}",
+                "Store": size(facts.bytes),
+            },
+            {
+                "Messages in queues": f"in {plural(facts.queues, 'queue')}",
+                "Messages in topics": f"in {plural(facts.topics, 'topic')}",
+                "Furthest behind": f"of {plural(facts.subscriptions, 'subscription')}",
+                "Connections": f"{plural(facts.clients, 'client')} known by name",
+                "Nodes": f"{plural(picture.processes, 'process', 'es')} answered{silent}",
+            },
+        )
+
+    async def _look_at_doors(self, wish: Wish) -> Page[Row]:
+        del wish
+        doors = self._picture.doors
+        return Page(tuple(door_row(name, doors[name]) for name in sorted(doors)), len(doors))
+
+
+def door_row(name: str, facts: dict[str, float]) -> Row:
+    return {
+        "key": name,
+        "door": name,
+        "connections": number(facts["connections"]),
+        "in": rate(facts.get("published", 0.0) + facts.get("put", 0.0)),
+        "out": rate(facts.get("delivered", 0.0) + facts.get("taken", 0.0) + facts.get("read", 0.0)),
+        "acked": rate(facts.get("acked", 0.0)),
+    }

@@ -1,0 +1,95 @@
+"""Topics: all of them, by name, by size or by age."""
+
+import asyncio
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import Request
+from nicegui import ui
+
+from nuncius.broker.facts_page import Page, Wish
+from nuncius.broker.facts_topics import TopicFacts
+from nuncius.broker.model import Retention
+from nuncius.console.context import Console
+from nuncius.console.parts.doing import Form
+from nuncius.console.parts.frame import frame
+from nuncius.console.parts.publishing import parse_headers
+from nuncius.console.parts.table import Column, Paged, Row
+from nuncius.console.parts.words import ago, number, rate, seconds, size
+
+COLUMNS = (
+    Column("name", "Topic", "name", kind="link"),
+    Column("entries", "Messages", "entries", number=True),
+    Column("rate", "Published", number=True),
+    Column("partitions", "Partitions", "partitions", number=True, wide=True),
+    Column("size", "Size", number=True, wide=True),
+    Column("retention", "Kept", wide=True),
+    Column("subscriptions", "Subscriptions", number=True, wide=True),
+    Column("latest", "Latest", number=True, wide=True),
+)
+
+
+def register(console: Console) -> None:
+    @ui.page("/topics")
+    async def topics(request: Request) -> None:
+        with frame(console, request, "Topics", "topics") as made:
+            if made.may_change:
+
+                async def publish(fields: dict[str, Any]) -> str:
+                    return await console.changes.publish(
+                        made.visit.who,
+                        fields["topic"] or "",
+                        (fields["body"] or "").encode(),
+                        fields["key"] or None,
+                        parse_headers(fields["headers"] or ""),
+                    )
+
+                form = Form("Publish a message", "Publish", publish)
+                form.text("topic", "Topic", hint="It is made if there is none of that name.")
+                form.text("body", "Body", long=True).text("key", "Key (may be empty)")
+                form.text("headers", "Headers, one a line: name: value", long=True)
+                with ui.element("div").classes("buttons"):
+                    ui.button("Publish", icon="add", on_click=form.open)
+            table = Paged(
+                "Topics",
+                COLUMNS,
+                look,
+                Wish("name"),
+                searched="Search by name",
+                empty="There is no topic yet. The first message that is published to one makes it.",
+            )
+            with ui.element("div").classes("card"):
+                table.build()
+            await made.live(table.refresh)
+
+    async def look(wish: Wish) -> Page[Row]:
+        page = await console.facts.topics.page(wish)
+        now = asyncio.get_running_loop().time()
+        rates = [console.rates.of(f"topic {each.topic_id}", each.published, now) for each in page.rows]
+        return Page(tuple(map(row, page.rows, rates)), page.total, page.is_exact)
+
+
+def row(facts: TopicFacts, published: float | None) -> Row:
+    return {
+        "key": facts.topic_id,
+        "name": facts.name,
+        "href": f"topic?name={quote(facts.name, safe='')}",
+        "entries": number(facts.entries),
+        "rate": rate(published),
+        "partitions": number(len(facts.partitions)),
+        "size": size(facts.bytes),
+        "retention": kept(facts.retention),
+        "subscriptions": number(facts.subscriptions),
+        "latest": ago(facts.latest),
+    }
+
+
+def kept(retention: Retention) -> str:
+    """A topic's retention in words."""
+    if retention.mode == "subscribers":
+        return "until all subscribers have it"
+    if retention.mode == "time":
+        return f"for {seconds(retention.seconds)}"
+    if retention.mode == "size":
+        return f"up to {size(retention.bytes)} a partition"
+    return "for ever"

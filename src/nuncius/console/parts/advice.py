@@ -1,0 +1,33 @@
+"""Sentences on what is wrong and what to do about it."""
+
+from collections.abc import Sequence
+
+from nicegui import ui
+
+from nuncius.broker.facts_store import Advice
+from nuncius.console.parts.plain import Plain
+
+LEVELS = {"ok": "fine", "warn": "look", "fail": "act"}
+
+
+class Advices:
+    def __init__(self, title: str = "") -> None:
+        with ui.element("div").classes("card"):
+            if title:
+                ui.label(title).classes("section")
+            self._place = ui.element("div")
+        self._shown: tuple[Advice, ...] | None = None
+
+    def show(self, advice: Sequence[Advice]) -> None:
+        if tuple(advice) == self._shown:
+            return
+        self._shown = tuple(advice)
+        self._place.clear()
+        with self._place:
+            for each in advice:
+                with ui.element("div").classes("advice"):
+                    Plain("span", LEVELS.get(each.level, each.level)).classes(f"state state-{each.level}")
+                    with ui.element("div"):
+                        ui.label(each.text)
+                        if each.remedy:
+                            ui.label(each.remedy).classes("note")

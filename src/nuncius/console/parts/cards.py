@@ -1,0 +1,58 @@
+"""Figures with a name, that change while one looks."""
+
+from collections.abc import Mapping, Sequence
+
+from nicegui import ui
+
+from nuncius.console.parts.plain import Plain
+from nuncius.console.parts.svg import shape
+from nuncius.console.parts.words import number
+
+
+class Cards:
+    """A row of figures. Which there are is fixed; what they say is not."""
+
+    def __init__(self, names: Sequence[str], leads: Mapping[str, str] | None = None) -> None:
+        """`leads`: to which page of ours a figure leads."""
+        self._values: dict[str, ui.label] = {}
+        self._notes: dict[str, ui.label] = {}
+        with ui.element("div").classes("cards four" if len(names) > 6 else "cards"):
+            for name in names:
+                href = (leads or {}).get(name)
+                with shape("a", href=href) if href else ui.element("div") as card:
+                    card.classes("card")
+                    ui.label(name).classes("what")
+                    self._values[name] = ui.label().classes("value")
+                    self._notes[name] = ui.label().classes("note")
+
+    def show(self, values: Mapping[str, str], notes: Mapping[str, str] | None = None) -> None:
+        for name, value in values.items():
+            self._values[name].set_text(value)
+            self._notes[name].set_text((notes or {}).get(name, ""))
+
+
+class Bars:
+    """A few counts beside each other."""
+
+    def __init__(self, names: Sequence[str], label: str) -> None:
+        self._columns: list[tuple[Plain, ui.element]] = []
+        with ui.element("div").classes("bars").props(f'role="img" aria-label="{label}"'):
+            for name in names:
+                with ui.element("div").classes("col"):
+                    count = Plain("span", "")
+                    fill = ui.element("div").classes("fill")
+                    Plain("span", name)
+                self._columns.append((count, fill))
+
+    def show(self, counts: Sequence[int]) -> None:
+        top = max([*counts, 1])
+        for (label, fill), count in zip(self._columns, counts, strict=True):
+            label.text = number(count) if count else ""
+            fill.style(f"height: {60 * count / top:.0f}px")
+
+
+def facts(pairs: Mapping[str, str]) -> None:
+    with ui.element("div").classes("facts"):
+        for name, value in pairs.items():
+            ui.label(name).classes("what")
+            ui.label(value)

@@ -1,0 +1,29 @@
+"""Buttons for the rows of a table that a visitor has chosen; before that they can do nothing."""
+
+from collections.abc import Awaitable, Callable
+
+from nicegui import ui
+
+from nuncius.console.parts.words import plural
+
+
+class Chosen:
+    def __init__(self, thing: str) -> None:
+        self._thing = thing
+        self._buttons: list[ui.button] = []
+
+    def build(self) -> None:
+        with ui.element("div").classes("buttons chosen") as self._place:
+            self._note = ui.label().classes("note")
+        self.show(0)
+
+    def button(self, label: str, icon: str, act: Callable[[], Awaitable[None] | None], colour: str) -> None:
+        with self._place:
+            made = ui.button(label, icon=icon, on_click=act).props(f"flat dense color={colour}")
+        made.set_enabled(False)
+        self._buttons.append(made)
+
+    def show(self, count: int) -> None:
+        self._note.set_text(f"{plural(count, self._thing)} chosen" if count else f"No {self._thing} chosen")
+        for each in self._buttons:
+            each.set_enabled(count > 0)

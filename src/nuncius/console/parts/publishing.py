@@ -1,0 +1,14 @@
+"""Headers as somebody types them."""
+
+from nuncius.broker.errors import InvalidInput
+
+
+def parse_headers(text: str) -> dict[str, str]:
+    """`name: value`, one a line."""
+    found: dict[str, str] = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip():
+            raise InvalidInput(f"write a header as name: value, not {line!r}")
+        found[name.strip()] = value.strip()
+    return found

@@ -1,0 +1,105 @@
+"""The console's process: a broker on the store, NiceGUI's application, and a socket that somebody opened."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from nicegui import Client, core, ui
+
+from nuncius.broker import Broker
+from nuncius.console import icon
+from nuncius.console.context import Console
+from nuncius.console.guard import Guard
+from nuncius.console.pages import EVERY_PAGE
+
+log = logging.getLogger(__name__)
+
+PATH = "/console"
+TITLE = "Nuncius"
+SLEEP_SECONDS = 900.0  # after so long without a look it ends; the next look starts another
+LOOK_SECONDS = 5.0
+PATIENCE = 2.0  # seconds for which a page waits for a store that is away, before it says so
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own ideas about signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve(
+    dsn: str,
+    listening: socket.socket,
+    stop: asyncio.Event,
+    ready: Callable[[], object],
+    *,
+    read_only: bool = False,
+    may_sleep: bool = False,
+) -> None:
+    """Runs until told to stop, or until nobody has looked for long."""
+    async with (
+        Broker(dsn, patience=PATIENCE, onlooker=True) as broker,
+        Console(broker, read_only=read_only) as console,
+    ):
+        server = _Server(
+            uvicorn.Config(
+                application(console),
+                log_config=None,
+                log_level=logging.WARNING,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=2,
+            )
+        )
+        serving = asyncio.ensure_future(server.serve([listening]))
+        while not server.started and not serving.done():
+            await asyncio.wait([serving], timeout=0.01)
+        if not serving.done():
+            ready()
+        ending: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait())]
+        if may_sleep:
+            ending.append(asyncio.ensure_future(_unwatched()))
+        await asyncio.wait([serving, *ending], return_when=asyncio.FIRST_COMPLETED)
+        for each in ending:
+            each.cancel()
+        server.should_exit = True
+        await serving
+
+
+def application(console: Console) -> Guard:
+    for page in EVERY_PAGE:
+        page.register(console)
+    app = FastAPI(openapi_url=None)
+    ui.run_with(
+        app,
+        mount_path=PATH,
+        title=TITLE,
+        favicon=icon.SVG,
+        dark=None,
+        language="en-US",
+        binding_refresh_interval=None,  # nothing here is bound
+        reconnect_timeout=10.0,
+        tailwind=False,
+        storage_secret=None,
+        show_welcome_message=False,
+    )
+    core.app.config.socket_io_js_transports = ["websocket"]
+    return Guard(app, PATH)
+
+
+async def _unwatched() -> None:
+    """Returns when no browser has been connected for long."""
+    loop = asyncio.get_running_loop()
+    watched = loop.time()
+    while loop.time() < watched + SLEEP_SECONDS:
+        await asyncio.sleep(LOOK_SECONDS)
+        if any(client.has_socket_connection for client in Client.instances.values()):
+            watched = loop.time()
+    log.info("nobody looks; going to sleep")
