@@ -1,16 +1,26 @@
 """The load of the Telesto evaluation, its figures and its trace files."""
 
-import json
-import subprocess
-import sys
+import asyncio
+import io
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
+from bench.command import bench
+from nuncius.bench import telesto
 from nuncius.bench.telesto import figures_of, phase_shares
-from nuncius.bench.telesto_load import Outcome
+from nuncius.bench.telesto_load import Connection, Outcome, Run, Settings
+from nuncius.doors.telesto import telesto_table as table
+from nuncius.doors.telesto.telesto_codec import Codec
+from nuncius.doors.telesto.telesto_table import Dialect
 from nuncius.doors.telesto.trace import NODE_COLUMNS, NodeTrace
+from telesto_thread import node_in_a_thread
+
+# What a benchmark starts is measured elsewhere: doors by their tests, loads below.
+pytestmark = pytest.mark.usefixtures("unmeasured")
 
 FIGURES = {
     "messages_per_s",
@@ -25,25 +35,13 @@ FIGURES = {
 }
 
 
-def bench(tmp_path: Path, *options: str) -> dict[str, float]:
-    file = tmp_path / "figures.json"
-    subprocess.run(
-        [sys.executable, "-m", "nuncius", "bench", "telesto", f"--json={file}", *options],
-        check=True,
-        timeout=100,
-        capture_output=True,
-    )
-    document = json.loads(file.read_text())
-    assert document["name"] == "telesto"
-    assert document["machine"]["cores"]
-    figures: dict[str, float] = document["figures"]
-    return figures
-
-
 def test_the_figures_and_the_traces(tmp_path: Path) -> None:
     """A run measures every figure, loses and doubles nothing, and keeps both sides' traces."""
     traces = tmp_path / "traces"
-    figures = bench(tmp_path, "--clients=18", "--seconds=1", f"--trace={traces}")
+    options = ("--clients=18", "--seconds=1", f"--trace={traces}")
+    document, _ = bench("telesto", tmp_path / "figures.json", *options)
+    assert document["machine"]["cores"]
+    figures = document["figures"]
     assert figures.keys() >= FIGURES
     assert figures["lost"] == figures["doubled"] == 0
     assert figures["messages_per_s"] > 0
@@ -58,19 +56,60 @@ def test_the_figures_and_the_traces(tmp_path: Path) -> None:
     assert pq.read_table(node).num_rows == pq.read_table(client).num_rows
 
 
-def test_a_sweep_names_each_run(tmp_path: Path) -> None:
+def test_a_sweep_names_each_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A series has the figures of each of its runs, and their traces, told apart by what was varied."""
+    monkeypatch.setitem(telesto.SWEEPS, "workers", (1, 2))
     traces = tmp_path / "traces"
-    figures = bench(tmp_path, "--clients=9", "--seconds=0.5", "--sweep=workers", f"--trace={traces}")
-    for workers in (1, 2, 4):
+    figures = telesto.bench(Console(file=io.StringIO()), 0.5, 9, "workers", traces).figures
+    for workers in (1, 2):
         assert f"messages_per_s_workers_{workers}" in figures
         assert len(list((traces / f"workers_{workers}").glob("client-*.parquet"))) == 1
         assert len(list((traces / f"workers_{workers}").glob("node-*.parquet"))) == workers
 
 
+def test_the_load(dsn: str, tmp_path: Path) -> None:
+    """Clients of all kinds send and read until the time is over, and then what is left."""
+    with node_in_a_thread(dsn) as port:
+        outcome = asyncio.run(Run(Settings([("127.0.0.1", port)], 9, 0.3, str(tmp_path))).main())
+    assert outcome.messages > 0
+    assert outcome.packets > outcome.messages
+    assert (outcome.lost, outcome.doubled) == (0, 0)
+
+
+class Echo(asyncio.Transport):
+    """A node that has an answer to everything: Pong."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._connection = connection
+
+    def write(self, data: Any) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._connection.data_received, Codec(Dialect.DEPLOYED).encode(table.Pong(1)))
+
+
+def test_a_clients_own_time(tmp_path: Path) -> None:
+    """A row says how long its client took since its own last answer, whatever others did meanwhile."""
+    run = Run(Settings([], 2, 1.0, str(tmp_path)))
+
+    async def ask() -> None:
+        clients = [Connection(run), Connection(run)]
+        for client in clients:
+            client.connection_made(Echo(client))
+        for number in (0, 1, 0):
+            await clients[number].ask(table.Ping)
+
+    asyncio.run(ask())
+    run.close()
+    (file,) = tmp_path.glob("client-*.parquet")
+    first, second, third = pq.read_table(file).to_pylist()
+    assert first["waiting"] == second["waiting"] == 0
+    assert third["waiting"] > second["response_time"]
+
+
 def test_figures_by_hand() -> None:
     """Rates are per second of the measured time; percentiles are of response times."""
-    outcome = Outcome(50, 100, 2.0, [float(n) for n in range(1, 101)], 0, 0)
+    outcome = Outcome.of(50, 2.0, [n * 1_000_000 for n in range(1, 101)], 0, 0)
     figures = figures_of(outcome)
     assert figures["messages_per_s"] == 25
     assert figures["packets_per_s"] == 50

@@ -34,31 +34,44 @@ GOALS = (
     Goal("rss_idle_mb", at_most=150),
     Goal("rss_backlog_growth_mb", at_most=100),
 )
-STEPS = 15
+ROUNDS = 3
+STEPS = 7 * ROUNDS + 7
+HELD_ROUNDS = 2
 HELD_MESSAGES = 200_000
 BACKLOG = 1_000_000
 CALLERS = 256
 
 
 class Run:
-    """One run: a store, later a node on it, and the figures so far."""
+    """One run: a store, later a node on it, and the figures so far. What is compared with each other is taken
+    in turns, several times, and the median counts: the machine is not the same machine every minute."""
 
     def __init__(self, seconds: float, bar: Progress, figures: dict[str, float]) -> None:
         self.seconds = seconds
+        self.turn = seconds * 2 / ROUNDS
         self.figures = figures
         self._bar = bar
-        self._raw: list[float] = []
+        self._taken: dict[str, list[float]] = {}
 
     def step(self, name: str) -> None:
         task = self._bar.tasks[0]
         self._bar.update(task.id, description=name, advance=0 if task.description == "starting" else 1)
 
+    def note(self, figures: dict[str, float]) -> None:
+        for name, value in figures.items():
+            taken = self._taken.setdefault(name, [])
+            taken.append(value)
+            self.figures[name] = statistics.median(taken)
+
     async def raw_append(self, dsn: str) -> None:
-        """Taken again and again, because the machine is not the same machine every minute."""
+        self.note({"raw_append": await self.appends(dsn, "bench-raw", RAW_ROWS, self.turn / 2)})
+
+    async def appends(self, dsn: str, topic: str, rows: int, seconds: float) -> float:
         connection = await asyncpg.connect(dsn)
-        self._raw.append(await appends(connection, "bench-raw", RAW_ROWS, self.seconds / 2))
-        self.figures["raw_append"] = statistics.median(self._raw)
-        await connection.close()
+        try:
+            return await appends(connection, topic, rows, seconds)
+        finally:
+            await connection.close()
 
     async def load(self, name: str, url: str, amount: float) -> dict[str, float]:
         """Figures of a load generator in a process of its own."""
@@ -105,18 +118,16 @@ async def _run(run: Run, data_dir: Path) -> None:
 
 
 async def in_process(run: Run, dsn: str) -> None:
+    connection = await asyncpg.connect(dsn)
     async with Broker(dsn) as broker:
-        connection = await asyncpg.connect(dsn)
-        run.step("engine_limit")
-        run.figures["engine_limit"] = await engine_limit(connection, run.seconds)
-        run.step("raw_append")
-        await run.raw_append(dsn)
-        run.step("inprocess_publish_256")
-        run.figures["inprocess_publish_256"] = await publish_in_process(broker, run.seconds)
-        await run.raw_append(dsn)
-        run.step("direct_call_ms")
-        run.figures["direct_call_ms"] = 1000 / await appends(connection, "bench-one", 1, run.seconds)
-        await connection.close()
+        for _ in range(ROUNDS):
+            run.step("engine_limit")
+            run.note({"engine_limit": await engine_limit(connection, run.turn)})
+            await run.raw_append(dsn)
+            run.step("inprocess_publish_256")
+            run.note({"inprocess_publish_256": await publish_in_process(broker, run.turn)})
+            await run.raw_append(dsn)
+    await connection.close()
 
 
 async def publish_in_process(broker: Broker, seconds: float) -> float:
@@ -147,23 +158,26 @@ async def publish_in_process(broker: Broker, seconds: float) -> float:
 
 
 async def topics(run: Run, dsn: str, url: str) -> None:
-    for name in ("publish_1", "publish_256", "publish_1024", "publish_batch"):
-        run.step(name)
-        run.figures |= await run.load(name, url, run.seconds)
-        await run.raw_append(dsn)
+    for _ in range(ROUNDS):
+        run.step("direct_call_ms")
+        run.note({"direct_call_ms": 1000 / await run.appends(dsn, "bench-one", 1, run.turn)})
+        for name in ("publish_1", "publish_256", "publish_1024", "publish_batch"):
+            run.step(name)
+            run.note(await run.load(name, url, run.turn))
+            await run.raw_append(dsn)
     run.figures["publish_1_ms"] = 1000 / run.figures["publish_1"]
     run.step("consume")
     published = await _count(dsn)
-    run.figures |= await run.load("consume", url, published)
+    run.note(await run.load("consume", url, published))
     await run.raw_append(dsn)
     run.step("publish_256_held")
-    await held(run, dsn, "publish_256", lambda: run.load("publish_256", url, run.seconds), _count)
+    await held(run, dsn, "publish_256", lambda: run.load("publish_256", url, run.turn), _count)
 
 
 async def queues(run: Run, dsn: str, url: str) -> None:
     messages = int(12_000 * run.seconds)
     run.step("queue_put_take")
-    run.figures |= await run.load("put_take", url, messages)
+    run.note(await run.load("put_take", url, messages))
     await run.raw_append(dsn)
     run.step("queue_put_take_held")
     await held(run, dsn, "queue_put_take", lambda: run.load("put_take", url, messages), _last_message)
@@ -176,18 +190,20 @@ async def held(
     load: Callable[[], Awaitable[dict[str, float]]],
     count: Callable[[str], Awaitable[int]],
 ) -> None:
-    """The same figure again while somebody holds a transaction open and many messages go by. The free figure
-    is taken before and after, the held one twice, so that a slow minute of the machine hits both."""
-    holder = await asyncpg.connect(dsn)
-    async with holder.transaction(isolation="repeatable_read"):
-        await holder.fetch("select 1 from nuncius.messages, nuncius.entries limit 1")
-        before = await count(dsn)
-        while await count(dsn) - before < HELD_MESSAGES:
-            await load()
-        rates = [(await load())[name], (await load())[name]]
-    await holder.close()
-    run.figures[f"{name}_held"] = statistics.mean(rates)
-    run.figures[name] = statistics.mean([run.figures[name], (await load())[name]])
+    """The same figure again while somebody holds a transaction open and many messages go by, in turns with
+    the free one."""
+    for _ in range(HELD_ROUNDS):
+        holder = await asyncpg.connect(dsn)
+        async with holder.transaction(isolation="repeatable_read"):
+            await holder.fetch("select 1 from nuncius.messages, nuncius.entries limit 1")
+            before = await count(dsn)
+            while await count(dsn) - before < HELD_MESSAGES:
+                await load()
+            for _ in range(HELD_ROUNDS):
+                run.note({f"{name}_held": (await load())[name]})
+        await holder.close()
+        for _ in range(HELD_ROUNDS):
+            run.note(await load())
 
 
 async def _count(dsn: str) -> int:

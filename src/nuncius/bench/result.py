@@ -48,10 +48,12 @@ class Result:
     figures: dict[str, float] = field(default_factory=dict)
     unmeasured: list[str] = field(default_factory=list)
     """Figures for which something is not here that they need; null in the file."""
+    tools: dict[str, str] = field(default_factory=dict)
+    """Which of several programs a figure was taken with; beside the machine in the file."""
 
     def write(self, path: Path) -> None:
         figures = {**self.figures, **dict.fromkeys(self.unmeasured)}
-        document = {"name": self.name, "machine": machine(), "figures": figures}
+        document = {"name": self.name, "machine": machine() | self.tools, "figures": figures}
         path.write_text(json.dumps(document, indent=2) + "\n")
 
     def show(self, console: Console) -> None:
@@ -62,6 +64,7 @@ class Result:
             table.add_row(name, _number(value))
         for name in self.unmeasured:
             table.add_row(name, "-")
+        table.caption = ", ".join(f"{tool}: {chosen}" for tool, chosen in self.tools.items()) or None
         console.print(table)
         goals = Table(title="against its limits, in this run", title_justify="left")
         for column in ("ratio or figure", "value", "wanted", ""):

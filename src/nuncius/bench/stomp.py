@@ -27,6 +27,7 @@ GOALS = (
 STEPS = 6
 FANOUT_MESSAGES = 400_000  # a second of the run, in deliveries
 QUEUE_MESSAGES = 2_000
+ROUNDS = 3
 
 
 class Run:
@@ -81,7 +82,7 @@ async def _run(run: Run, data_dir: Path) -> None:
         await run.load("fanout", port, messages / 4)
         normal, slow = [], []
         before = process.memory_info().rss
-        for _ in range(3):  # in turn, so that a noisy minute is noisy for both
+        for _ in range(ROUNDS):  # in turn, so that a noisy minute is noisy for both
             normal.append((await run.load("fanout", port, messages))["fanout"])
             slow.append((await run.load("slow", port, messages))["fanout"])
         run.figures["fanout"] = statistics.median(normal)

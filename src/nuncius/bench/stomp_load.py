@@ -29,18 +29,25 @@ class Tally:
         self.count = 0
         self._wanted = 0
         self._enough = asyncio.Event()
+        self._error = b""
 
     def add(self, count: int) -> None:
         self.count += count
         if self.count >= self._wanted:
             self._enough.set()
 
+    def fail(self, error: bytes) -> None:
+        self._error = error
+        self._enough.set()
+
     async def reach(self, wanted: int) -> None:
         self._wanted = wanted
         self._enough.clear()
         async with asyncio.timeout(120):
-            if self.count < wanted:
+            if self.count < wanted and not self._error:
                 await self._enough.wait()
+        if self._error:
+            raise RuntimeError(f"the load was refused: {self._error!r}")
 
 
 class Peer(asyncio.Protocol):
@@ -50,6 +57,7 @@ class Peer(asyncio.Protocol):
         self.tally = tally
         self.heard: Callable[[Peer, bytes], None] | None = None
         self.connected = asyncio.Event()
+        self._gone = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport: asyncio.Transport = transport  # type: ignore[assignment]
@@ -57,12 +65,21 @@ class Peer(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         frames = data.count(b"\0")
+        if data.startswith(b"ERROR\n") or b"\0ERROR\n" in data:
+            self.tally.fail(data[data.index(b"ERROR\n") :][:200])
         if not self.connected.is_set():
             self.connected.set()
             frames -= 1
         self.tally.add(frames)
         if self.heard is not None:
             self.heard(self, data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._gone.set()
+
+    async def end(self) -> None:
+        self.transport.abort()
+        await self._gone.wait()
 
 
 async def open_peer(port: int, tally: Tally | None = None) -> Peer:
@@ -78,14 +95,16 @@ def send_frame(destination: str, receipt: int) -> bytes:
     return head.encode() + BODY + b"\0"
 
 
-async def send_all(port: int, destination: str, total: int) -> Peer:
+async def send_all(port: int, destination: str, total: int) -> None:
     """Sends with receipts, a pile after the other, and returns when all are stored."""
     publisher = await open_peer(port)
-    for first in range(0, total, IN_FLIGHT):
-        count = min(IN_FLIGHT, total - first)
-        publisher.transport.write(b"".join(send_frame(destination, n) for n in range(count)))
-        await publisher.tally.reach(first + count)
-    return publisher
+    try:
+        for first in range(0, total, IN_FLIGHT):
+            count = min(IN_FLIGHT, total - first)
+            publisher.transport.write(b"".join(send_frame(destination, n) for n in range(count)))
+            await publisher.tally.reach(first + count)
+    finally:
+        await publisher.end()
 
 
 async def send_receipt(port: int, seconds: float) -> dict[str, float]:
@@ -105,9 +124,10 @@ async def send_receipt(port: int, seconds: float) -> dict[str, float]:
     start = time.perf_counter()
     peer.transport.write(b"".join(send_frame("/topic/bench", n) for n in range(IN_FLIGHT)))
     await asyncio.sleep(seconds)
-    done, passed = peer.tally.count, time.perf_counter() - start
     await peer.tally.reach(sent)
-    return {"send_receipt_256": done / passed}
+    passed = time.perf_counter() - start
+    await peer.end()
+    return {"send_receipt_256": sent / passed}
 
 
 async def fanout(port: int, messages: float, *, sleepers: int = 0) -> dict[str, float]:
@@ -124,11 +144,11 @@ async def fanout(port: int, messages: float, *, sleepers: int = 0) -> dict[str, 
     for peer in readers[:sleepers]:
         peer.transport.pause_reading()
     start = time.perf_counter()
-    publisher = await send_all(port, topic, total)
+    await send_all(port, topic, total)
     await heard.reach(awake + total * awake)
     figure = total * awake / (time.perf_counter() - start)
-    for peer in [*readers, publisher]:
-        peer.transport.abort()
+    for peer in readers:
+        await peer.end()
     return {"fanout": figure}
 
 
@@ -150,14 +170,15 @@ async def queue(port: int, messages: float) -> dict[str, float]:
         head = f"SUBSCRIBE\nid:0\ndestination:{name}\nack:client-individual\nprefetch-count:100\n\n\0"
         peer.transport.write(head.encode())
     start = time.perf_counter()
-    publisher = await send_all(port, name, total)
+    await send_all(port, name, total)
     await acknowledged.reach(total)
     for peer in consumers:  # when its receipt is there, so is everything before it
         before = peer.tally.count
         peer.transport.write(b"DISCONNECT\nreceipt:end\n\n\0")
         await peer.tally.reach(before + 1)
     figure = total / (time.perf_counter() - start)
-    publisher.transport.abort()
+    for peer in consumers:
+        await peer.end()
     return {"queue": figure}
 
 
@@ -167,7 +188,7 @@ async def burst(port: int, amount: float) -> dict[str, float]:
     peers = await asyncio.gather(*(open_peer(port) for _ in range(int(amount))))
     passed = time.perf_counter() - start
     for peer in peers:
-        peer.transport.abort()
+        await peer.end()
     return {"connect_burst": len(peers) / passed}
 
 

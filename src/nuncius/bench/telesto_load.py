@@ -1,18 +1,20 @@
 """The load of the Telesto authors' evaluation: synchronous clients, each with a connection of its own.
 
 `python -m nuncius.bench.telesto_load SETTINGS` (JSON) runs it and prints what it saw. Three kinds of clients
-share the load as in the report: one-way clients put into a queue and take from it; pairs send requests to
-each other; service clients send requests to a queue from which any of the servers takes them. A client sends
-one request at a time and waits for the answer. Every message has a text of its own, and in the end each
-must have been read once.
+share the load, as the authors' programs do: a one-way client sends a message to another one, chosen by lot,
+and waits for one to itself; in a pair one client sends requests to the other; in the service one half sends
+requests to a queue from which any of the other half takes them. A client sends one request at a time and
+waits for the answer. Every message has a text of its own, and in the end each must have been read once.
 """
 
 import asyncio
 import itertools
+import random
+import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import msgspec
@@ -25,7 +27,6 @@ from nuncius.doors.telesto.telesto_table import Answer, Dialect, ErrorType, Read
 
 ONE_WAY, PAIR, SERVICE = 5, 2, 2  # ninths of all clients
 RETRY_SECONDS = 0.050  # the authors' client waits so long before it asks again
-SERVICE_CLIENTS = 4  # to a server
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -42,9 +43,17 @@ class Outcome(msgspec.Struct):
     messages: int
     packets: int
     seconds: float
-    response_ms: list[float]
+    response_mean_ms: float
+    response_p50_ms: float
+    response_p99_ms: float
     lost: int
     doubled: int
+
+    @classmethod
+    def of(cls, messages: int, seconds: float, took_ns: Sequence[int], lost: int, doubled: int) -> "Outcome":
+        cuts = [cut / 1e6 for cut in statistics.quantiles(took_ns, n=100)]
+        mean = statistics.fmean(took_ns) / 1e6
+        return cls(messages, len(took_ns), seconds, mean, cuts[49], cuts[98], lost, doubled)
 
 
 class TelestoError(Exception):
@@ -61,6 +70,7 @@ class Connection(asyncio.Protocol):
         self._codec = Codec(Dialect.DEPLOYED, Answer)
         self._ids = itertools.count(1)
         self._answer: asyncio.Future[Answer] | None = None
+        self._answered = 0  # when, by time.perf_counter_ns; 0 before the first answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: Any = transport
@@ -78,9 +88,11 @@ class Connection(asyncio.Protocol):
     async def ask(self, kind: type[Request], *fields: Any) -> Any:
         self._answer = self._loop.create_future()
         start = time.perf_counter_ns()
+        waiting = start - (self._answered or start)
         self._transport.write(self._codec.encode(kind(next(self._ids), *fields)))
         answer = await self._answer
-        self._run.asked(kind, answer, start, time.perf_counter_ns() - start)
+        self._answered = time.perf_counter_ns()
+        self._run.asked(kind, answer, start, waiting, self._answered - start)
         if isinstance(answer, table.Error):
             raise TelestoError(answer)
         return answer
@@ -111,6 +123,7 @@ class Run:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._trace = ClientTrace(settings.trace) if settings.trace else None
+        self._connections: list[Connection] = []
         self._responses: list[int] = []
         self._put: Counter[str] = Counter()
         self._read: Counter[str] = Counter()
@@ -124,11 +137,11 @@ class Run:
         """Nothing more will come."""
         return self._over and self._put.total() == self._read.total()
 
-    def asked(self, kind: type[Request], answer: Any, start: int, took: int) -> None:
+    def asked(self, kind: type[Request], answer: Any, start: int, waiting: int, took: int) -> None:
         if self._measuring:
             self._responses.append(took)
         if self._trace is not None:
-            self._trace.add(start, kind, took, type(answer))
+            self._trace.add(start, waiting, kind, took, type(answer))
 
     async def main(self) -> Outcome:
         workers = await self._connect()
@@ -143,17 +156,17 @@ class Run:
         done, _ = await asyncio.wait(tasks, timeout=30)
         for task in done:
             task.result()
+        self.close()
+        missing = self._put - self._read
+        doubled = sum(times - 1 for times in self._read.values() if times > 1)
+        return Outcome.of(messages, seconds, self._responses, missing.total(), doubled)
+
+    def close(self) -> None:
+        """The connections end, and the trace is whole."""
+        for connection in self._connections:
+            connection.close()
         if self._trace is not None:
             self._trace.close()
-        missing = self._put - self._read
-        return Outcome(
-            messages,
-            len(self._responses),
-            seconds,
-            [took / 1e6 for took in self._responses],
-            missing.total(),
-            sum(times - 1 for times in self._read.values() if times > 1),
-        )
 
     async def _connect(self) -> list[Coroutine[Any, Any, None]]:
         stamp = f"{time.time_ns():x}"
@@ -162,6 +175,7 @@ class Run:
             host, port = self._settings.addresses[number % len(self._settings.addresses)]
             loop = asyncio.get_running_loop()
             _, connection = await loop.create_connection(lambda: Connection(self), host, port)
+            self._connections.append(connection)
             name = f"load-{stamp}-{number}"
             client_id = (await connection.ask(table.RegisterClient, name, 1)).client_id
             clients.append((connection, client_id))
@@ -170,20 +184,19 @@ class Run:
             (await first.ask(table.CreateQueue, f"load-{stamp}-{kind}")).queue_id
             for kind in ("one-way", "pair", "service")
         ]
-        pairs = len(clients) * PAIR // 9 // 2 * 2
-        services = len(clients) * SERVICE // 9
-        servers = max(1, services // (SERVICE_CLIENTS + 1)) if services > 1 else 0
+        pairs, services = (len(clients) * share // 9 // 2 * 2 for share in (PAIR, SERVICE))
+        one_way = [client_id for _, client_id in clients[pairs + services :]]
         workers = []
         for number, (connection, client_id) in enumerate(clients):
-            if number < pairs:
-                other = clients[number ^ 1][1]
-                work = self._pair(connection, queues[1], client_id, other, asks=number % 2 == 0)
-            elif number < pairs + servers:
-                work = self._serve(connection, queues[2])
-            elif number < pairs + services and servers:
-                work = self._request(connection, queues[2], 0, client_id)
+            if number >= pairs + services:
+                others = [other for other in one_way if other != client_id]
+                work = self._one_way(connection, queues[0], others or [client_id])
+            elif number % 2:
+                work = self._serve(connection, queues[1 if number < pairs else 2])
+            elif number < pairs:
+                work = self._request(connection, queues[1], clients[number + 1][1])
             else:
-                work = self._one_way(connection, queues[0])
+                work = self._request(connection, queues[2], 0)
             workers.append(work)
         return workers
 
@@ -192,20 +205,16 @@ class Run:
         self._put[text] += 1
         return text
 
-    async def _one_way(self, connection: Connection, queue: int) -> None:
+    async def _one_way(self, connection: Connection, queue: int, others: list[int]) -> None:
+        read = table.ReadMessage, queue, 0, ReadMode.TIME
         while not self._over:
-            await connection.put(queue, self._text())
-            if await self._got(connection, table.ReadMessage, queue, 0, ReadMode.PRIORITY) is None:
+            await connection.put(queue, self._text(), random.choice(others))  # noqa: S311  (a lot, no secret)
+            if await self._got(connection, *read) is None:
                 return
+        while await self._got(connection, *read) is not None:
+            """What others still sent to this one."""
 
-    async def _pair(self, connection: Connection, queue: int, me: int, other: int, *, asks: bool) -> None:
-        if asks:
-            await self._request(connection, queue, other, me)
-        else:
-            await self._serve(connection, queue)
-
-    async def _request(self, connection: Connection, queue: int, receiver: int, me: int) -> None:
-        del me
+    async def _request(self, connection: Connection, queue: int, receiver: int) -> None:
         context = 0
         while not self._over:
             context += 1

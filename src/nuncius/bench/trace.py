@@ -17,17 +17,16 @@ CLIENT_COLUMNS: Columns = {
 
 class ClientTrace:
     """What clients sent and got, and how long it took in nanoseconds. `waiting` is the time since the answer
-    before: what the client itself took."""
+    that the same client got before: what it took itself."""
 
     def __init__(self, directory: str) -> None:
         self._file = TraceFile(Path(directory), "client", CLIENT_COLUMNS)
         self._epoch = time.time_ns() - time.perf_counter_ns()
-        self._last = time.perf_counter_ns()
 
-    def add(self, start: int, sent: type[Any], took: int, received: type[Any]) -> None:
-        waiting, self._last = max(0, start - self._last), start + took
+    def add(self, start: int, waiting: int, sent: type[Any], took: int, received: type[Any]) -> None:
         epoch_ms = (self._epoch + start) // 1_000_000
-        self._file.add((epoch_ms, waiting, sent.__name__, took, received.__name__))
+        number_of = self._file.number_of
+        self._file.add((epoch_ms, waiting, number_of(sent.__name__), took, number_of(received.__name__)))
 
     def close(self) -> None:
         self._file.close()

@@ -1,0 +1,179 @@
+"""`bench console`: how fast its pages open with much to show, and what an open one costs publishers."""
+
+import asyncio
+import contextlib
+import json
+import re
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncpg
+import httpx
+import uvloop
+from rich.console import Console
+from rich.progress import Progress
+from websockets.asyncio.client import ClientConnection, connect
+
+from nuncius.bench.nodes import DOORS, ports_of_node
+from nuncius.bench.result import Goal, Result, progress
+from nuncius.store import embedded, migrations
+
+GOALS = (
+    Goal("page_ms_p95", at_most=1000),
+    Goal("publish_with_console", "publish_without", at_least=0.95),
+    Goal("start_seconds", at_most=3),
+)
+PLACES = 1000  # queues, and as many topics
+MESSAGES = 1_000_000  # half of them in queues, half in topics; a tenth in the deepest
+ROUNDS = 6
+STARTS = 3
+PATHS = (
+    *("", "queues", "queue?name=queue-1", "topics", "topic?name=topic-1", "subscriptions"),
+    *("subscription?topic=topic-1&name=reader-1", "clients", "cluster", "pipelines", "store"),
+)
+FILL = """
+select nuncius.create_queues(array(select 'queue-' || n from generate_series(1, {places}) n));
+select nuncius.create_topic('topic-' || n) from generate_series(1, {places}) n;
+select nuncius.subscribe('topic-' || n, 'reader-' || n, 'earliest', false) from generate_series(1, 100) n;
+insert into nuncius.messages (queue_id, priority, message)
+select q.queue_id, 1 + n % 10, '{{"a": "message of a queue"}}'
+from nuncius.queues q, generate_series(1, case q.queue_name when 'queue-1' then {deep} else {each} end) n;
+insert into nuncius.entries (partition_id, entry_offset, body)
+select p.partition_id, n - 1, '{{"a": "message of a topic"}}'
+from nuncius.partitions p join nuncius.topics t using (topic_id),
+    generate_series(1, case t.topic_name when 'topic-1' then {deep} else {each} end) n;
+"""
+# Outside of the transaction that fills.
+SETTLE = ("vacuum analyze nuncius.messages", "vacuum analyze nuncius.entries")
+
+
+def bench(console: Console, seconds: float, messages: int = MESSAGES) -> Result:
+    result = Result("console", GOALS)
+    with progress(console, 3 + 2 * ROUNDS) as bar, tempfile.TemporaryDirectory(prefix="nun-") as parent:
+        data_dir = Path(parent) / "data"
+        try:
+            result.figures = uvloop.run(_run(bar, data_dir, seconds, messages))
+        finally:
+            embedded.stop(data_dir)
+    return result
+
+
+async def _run(bar: Progress, data_dir: Path, seconds: float, messages: int) -> dict[str, float]:
+    figures: dict[str, float] = {}
+
+    def step(name: str) -> None:
+        bar.update(bar.tasks[0].id, description=name, advance=1)
+
+    step("filling the store")
+    await _fill(embedded.start(data_dir).dsn, messages)
+    embedded.stop(data_dir)
+    step("start_seconds")
+    figures["start_seconds"] = statistics.median([await _start(data_dir) for _ in range(STARTS)])
+    async with ports_of_node(data_dir, "telesto", "http") as (ports, _):
+        base = f"http://127.0.0.1:{ports['http']}/console/"
+        url = f"nuncius://127.0.0.1:{ports['telesto']}"
+        step("page_ms_p95")
+        figures |= await _pages(base)
+        taken: dict[str, list[float]] = {"publish_without": [], "publish_with_console": []}
+        for round_number in range(ROUNDS):
+            # Each goes first in turn: what comes second may find things warmer.
+            for name in sorted(taken, reverse=bool(round_number % 2)):
+                step(name)
+                async with _open(base) if name == "publish_with_console" else contextlib.nullcontext():
+                    taken[name].append(await _publish(url, seconds))
+    return figures | {name: statistics.median(values) for name, values in taken.items()}
+
+
+async def _fill(dsn: str, messages: int) -> None:
+    connection = await asyncpg.connect(dsn)
+    try:
+        await migrations.migrate(connection)
+        half = messages // 2
+        deep = half // 5
+        each = (half - deep) // (PLACES - 1)
+        await connection.execute(FILL.format(places=PLACES, deep=deep, each=each))
+        for statement in SETTLE:
+            await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+async def _start(data_dir: Path) -> float:
+    """Seconds until a node and its store are ready, all doors open."""
+    begin = time.perf_counter()
+    async with ports_of_node(data_dir, *DOORS):
+        return time.perf_counter() - begin
+
+
+async def _pages(base: str) -> dict[str, float]:
+    """Milliseconds from asking for a page to having all of it, with what it shows."""
+    taken: list[float] = []
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
+        for round_number in range(1 + ROUNDS):
+            for path in PATHS:
+                begin = time.perf_counter()
+                response = await http.get(base + path)
+                passed = time.perf_counter() - begin
+                response.raise_for_status()
+                if round_number:  # the first look starts the console
+                    taken.append(1000 * passed)
+    taken.sort()
+    return {"page_ms_p50": statistics.median(taken), "page_ms_p95": taken[int(0.95 * (len(taken) - 1))]}
+
+
+async def _publish(url: str, seconds: float) -> float:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "nuncius.bench.load", "publish_256", url, str(seconds)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await process.communicate()
+    if process.returncode:
+        raise RuntimeError("the load failed")
+    return float(json.loads(out)["publish_256"])
+
+
+@contextlib.asynccontextmanager
+async def _open(base: str) -> AsyncIterator[None]:
+    """The overview is open, as in a browser: its connection is there, and it refreshes itself."""
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
+        page = (await http.get(base)).text
+    client_id = re.search(r"[\"']?client_id[\"']?: *[\"']([0-9a-f-]{36})", page)
+    if client_id is None:
+        raise RuntimeError("the page does not say which client it is for")
+    asked = {
+        "client_id": client_id[1],
+        "next_message_id": 0,
+        "implicit_handshake": "true",
+        "document_id": uuid.uuid4(),
+        "tab_id": uuid.uuid4(),
+        "EIO": 4,
+        "transport": "websocket",
+    }
+    query = "&".join(f"{name}={value}" for name, value in asked.items())
+    address = f"{base.replace('http:', 'ws:', 1)}_nicegui_ws/socket.io/?{query}"
+    async with connect(address, proxy=None, max_size=None) as socket:
+        reading = asyncio.ensure_future(_read(socket))
+        try:
+            yield
+        finally:
+            if reading.done():
+                reading.result()
+                raise RuntimeError("the console has closed the connection")
+            reading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reading
+
+
+async def _read(socket: ClientConnection) -> None:
+    """Speaks as much of Socket.IO as keeps a connection open."""
+    async for message in socket:
+        if isinstance(message, str):
+            if message.startswith("0"):
+                await socket.send("40")
+            elif message == "2":
+                await socket.send("3")
