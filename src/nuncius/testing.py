@@ -14,8 +14,10 @@ With pytest, `pytest_plugins = ["nuncius.testing"]` gives the fixture `nuncius_b
 
 import contextlib
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 _CLOSED = [f"--{door}-port=off" for door in ("stomp", "zeromq", "http", "tribbler")]
 _DISMISSED = b"dismissed"
 _LAST_WORDS = 2000  # characters of a node's log in an error message
+_given: set[int] = set()  # ports that this process was given: their servers may be away at the moment
 _NODES_LEAVE = 10.0  # seconds that the guard gives nodes to end before it stops their server
 
 
@@ -50,6 +53,17 @@ def broker(*arguments: str, store: str | None = None) -> Iterator["Broker"]:
             yield made
         finally:
             made.stop()
+
+
+def free_port() -> int:
+    """A port of this machine that nobody uses, for a server that may be away for a while: not one of those
+    that systems give to outgoing connections, among them those of clients that try to reach it again."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_768)
+        if port not in _given:
+            with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+                _given.add(port)
+                return port
 
 
 class Broker:
@@ -100,7 +114,7 @@ class Broker:
         if self._process is not None:
             return
         command = [sys.executable, "-m", "nuncius", "up", "--on-leash", *_CLOSED]
-        command.append(f"--telesto-port={self.port if self._ready else 0}")
+        command.append(f"--telesto-port={self.port if self._ready else free_port()}")
         command.append(f"--store={self._store}" if self._store else f"--data-dir={self.data_dir}")
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(

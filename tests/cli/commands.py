@@ -8,6 +8,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
+
+from nuncius.client import Client
+
 NUNCIUS = [sys.executable, "-m", "nuncius"]
 CLOSED = [f"--{door}-port=off" for door in ("stomp", "zeromq", "http", "tribbler")]
 """For tests that need one door only: the others have ports that may be in use."""
@@ -16,7 +20,7 @@ CLOSED = [f"--{door}-port=off" for door in ("stomp", "zeromq", "http", "tribbler
 def nuncius(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end."""
     return subprocess.run(
-        [*NUNCIUS, *arguments], capture_output=True, text=True, check=False, timeout=60, **options
+        [*NUNCIUS, *arguments], capture_output=True, text=True, check=False, timeout=300, **options
     )
 
 
@@ -59,7 +63,7 @@ class Node:
         return self.wait()
 
     def wait(self) -> tuple[int, str]:
-        _, said = self.process.communicate(timeout=60)
+        _, said = self.process.communicate(timeout=300)
         return self.process.returncode, said
 
     def wait_for(self, words: str) -> str:
@@ -81,3 +85,29 @@ def node(*arguments: str) -> Iterator[Node]:
         if started.process.poll() is None:
             started.process.kill()
         started.process.communicate()
+
+
+def workers(started: Node) -> list[psutil.Process]:
+    return [
+        child
+        for child in psutil.Process(started.process.pid).children()
+        if "nuncius.cli.worker" in child.cmdline()
+    ]
+
+
+def busy_workers(started: Node) -> set[int]:
+    """Which workers have connections of clients on the port they share."""
+    return {
+        worker.pid
+        for worker in workers(started)
+        for connection in worker.net_connections("tcp")
+        if connection.status == psutil.CONN_ESTABLISHED and connection.laddr.port == started.port
+    }
+
+
+def connect_until_all_are_busy(started: Node, count: int) -> list[Client]:
+    """The kernel chooses a worker for each connection; with enough of them all have some."""
+    clients: list[Client] = []
+    while len(busy_workers(started)) < count and len(clients) < 100:
+        clients.append(Client.connect(started.url, name=f"client {len(clients)}"))
+    return clients

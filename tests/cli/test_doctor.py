@@ -39,9 +39,15 @@ def test_a_healthy_node() -> None:
         "PostgreSQL",
         "schema",
         "durability",
+        "settings",
         "transactions",
         "rows",
         "connections",
+        "deliveries",
+        "subscriptions",
+        "queues",
+        "activity",
+        "cluster",
         "node",
     ]
 

@@ -34,7 +34,7 @@ def start(broker: Broker, *arguments: str) -> subprocess.Popen[str]:
 
 def interrupt(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     return process.returncode, out, err
 
 
@@ -160,7 +160,7 @@ def test_lines_as_they_come(broker: Broker, client: Client) -> None:
             process.stdin.write(body + b"\n")
             process.stdin.flush()
             assert [entry.body for entry in subscription.next_batch(30)] == [body]
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=300)
     assert (process.returncode, out) == (0, b"topic t3, 2 entries\n")
 
 
@@ -172,7 +172,7 @@ def test_progress_on_a_terminal(broker: Broker) -> None:
         input=b"x\n" * 300_000,
         stdout=subprocess.PIPE,
         stderr=slave,
-        timeout=100,
+        timeout=300,
         check=False,
     )
     os.close(slave)
@@ -226,7 +226,7 @@ def test_nothing_is_confirmed_that_nobody_got(broker: Broker, client: Client) ->
         [*NUNCIUS, "subscribe", "t8", "s", "--from", "earliest", "--url", broker.url],
         stdout=write,
         stderr=subprocess.PIPE,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     os.close(write)
@@ -269,7 +269,7 @@ def test_request_and_reply(broker: Broker, client: Client) -> None:
     process = start(broker, "reply", "-n", "2", "r1", "sh", "-c", "tr a-z A-Z")
     assert nuncius("request", "r1", "hello", "--url", broker.url).stdout == "HELLO\n"
     assert client.request("r1", "bye", timeout=30).text == "BYE"
-    assert process.communicate(timeout=60) == ("", "")
+    assert process.communicate(timeout=300) == ("", "")
     assert process.returncode == 0
 
 
@@ -280,7 +280,7 @@ def test_failing_command(broker: Broker, client: Client) -> None:
     done = nuncius("request", "r2", "x", "--url", broker.url)
     assert (done.returncode, done.stdout) == (1, "partial\\n\n")
     assert done.stderr == "nuncius: the answer is an error: sh ended with status 7\n"
-    assert process.communicate(timeout=60) == ("", "nuncius: sh ended with status 7\n")
+    assert process.communicate(timeout=300) == ("", "nuncius: sh ended with status 7\n")
 
 
 def test_echo(broker: Broker, client: Client) -> None:
@@ -289,7 +289,7 @@ def test_echo(broker: Broker, client: Client) -> None:
     client.put("r3", "no request", priority=10)
     process = start(broker, "reply", "--echo", "-n", "2", "r3")
     assert client.request("r3", b"\xff", timeout=30).body == b"\xff"
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     assert "is no request" in err
 
 

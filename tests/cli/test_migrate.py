@@ -1,6 +1,7 @@
 """`nuncius migrate` brings a database up to date, or prints how."""
 
 import asyncio
+import json
 from pathlib import Path
 
 import asyncpg
@@ -19,6 +20,8 @@ async def test_apply(empty_dsn: str) -> None:
     assert first.stdout.endswith(f"the schema is now at version {newest}.\n")
     second = await asyncio.to_thread(nuncius, "migrate", "--store", empty_dsn)
     assert second.stdout == f"The schema is up to date, at version {newest}.\n"
+    third = await asyncio.to_thread(nuncius, "migrate", "--store", empty_dsn, "-o", "json")
+    assert json.loads(third.stdout) == {"applied": [], "version": newest}
     connection = await asyncpg.connect(empty_dsn)
     assert await migrations.version(connection) == newest
     await connection.close()

@@ -25,6 +25,21 @@ def test_create_and_show(run: Commands, client: Client) -> None:
     assert (again.code, again.err) == (1, "nuncius: there is a queue 'made' already\n")
 
 
+def test_changes_for_programs(run: Commands, client: Client) -> None:
+    """What was done with a queue is a document on one line for programs."""
+
+    def said(*arguments: str) -> object:
+        (line,) = run.well("queue", *arguments, "-o", "json")
+        return json.loads(line)
+
+    made = said("create", "spoken")
+    (queue,) = client.queues("spoken")
+    assert made == {"queue": "spoken", "id": queue.queue_id}
+    client.put("spoken", "x")
+    assert said("purge", "spoken", "--yes") == {"queue": "spoken", "removed": 1}
+    assert said("delete", "spoken", "--yes") == {"queue": "spoken", "deleted": True}
+
+
 def test_list(run: Commands, client: Client) -> None:
     """All queues are listed, for people and for programs."""
     client.create_queue("listed")
@@ -71,7 +86,7 @@ def test_asking(broker: Broker, client: Client) -> None:
         stdin=slave,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     os.close(slave)

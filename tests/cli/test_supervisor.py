@@ -8,34 +8,15 @@ import sys
 import psutil
 import pytest
 
-from cli.commands import CLOSED, NUNCIUS, Node, node, nuncius
-from nuncius.client import Client
-
-
-def workers(started: Node) -> list[psutil.Process]:
-    return [
-        child
-        for child in psutil.Process(started.process.pid).children()
-        if "nuncius.cli.worker" in child.cmdline()
-    ]
-
-
-def busy_workers(started: Node) -> set[int]:
-    """Which workers have connections of clients on the port they share."""
-    return {
-        worker.pid
-        for worker in workers(started)
-        for connection in worker.net_connections("tcp")
-        if connection.status == psutil.CONN_ESTABLISHED and connection.laddr.port == started.port
-    }
-
-
-def connect_until_all_are_busy(started: Node, count: int) -> list[Client]:
-    """The kernel chooses a worker for each connection; with enough of them all have some."""
-    clients: list[Client] = []
-    while len(busy_workers(started)) < count and len(clients) < 100:
-        clients.append(Client.connect(started.url))
-    return clients
+from cli.commands import (
+    CLOSED,
+    NUNCIUS,
+    busy_workers,
+    connect_until_all_are_busy,
+    node,
+    nuncius,
+    workers,
+)
 
 
 def test_two_workers_share_a_port(dsn: str) -> None:
@@ -75,7 +56,7 @@ def test_workers_do_not_outlive_their_supervisor(dsn: str) -> None:
     with node("--store", dsn, "--workers=2") as started:
         orphans = workers(started)
         started.stop(signal.SIGKILL)
-        _, alive = psutil.wait_procs(orphans, timeout=30)
+        _, alive = psutil.wait_procs(orphans, timeout=300)
         assert alive == []
 
 
@@ -123,7 +104,7 @@ def test_ctrl_c_while_workers_start(dsn: str) -> None:
     try:
         assert "starting workers" in up.stderr.readline()
         up.send_signal(signal.SIGINT)
-        up.communicate(timeout=60)
+        up.communicate(timeout=300)
     finally:
         up.kill()
         up.communicate()

@@ -116,3 +116,22 @@ def test_missing_topic(run: Commands) -> None:
     assert run("topic", "set-retention", "none", "forever").err == advice
     assert run("topic", "grow", "none", "2").err == advice
     assert run("tail", "none").err == advice
+
+
+def test_changes_for_programs(run: Commands, client: Client) -> None:
+    """What was done with a topic is a document on one line for programs."""
+
+    def said(*arguments: str) -> object:
+        (line,) = run.well("topic", *arguments, "-o", "json")
+        return json.loads(line)
+
+    assert said("create", "spoken", "-p", "2") == {"topic": "spoken", "partitions": 2}
+    assert said("grow", "spoken", "3") == {"topic": "spoken", "partitions": 3}
+    kept = {"topic": "spoken", "retention": "time", "seconds": 604800, "bytes": None}
+    assert said("set-retention", "spoken", "time", "7d") == kept
+    client.subscribe("spoken", "bert")
+    ended = {"topic": "spoken", "subscriber": "bert", "ended": True}
+    assert said("unsubscribe", "spoken", "bert") == ended
+    client.publish("spoken", "x")
+    assert said("purge", "spoken", "--yes") == {"topic": "spoken", "removed": 1}
+    assert said("delete", "spoken", "--yes") == {"topic": "spoken", "deleted": True}

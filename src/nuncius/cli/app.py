@@ -8,17 +8,28 @@ import typer
 # In the order of the help. A module that is named like its command has no other.
 COMMANDS = (
     "up",
+    "node_command",
     "status",
+    "top",
     "doctor",
+    "demo",
+    "tour",
+    "console",
     "migrate",
     "queues",
     "topics",
     "messages",
     "pubsub",
     "pipeline",
+    "tribbler",
     "stomp_client",
+    "trib",
+    "kv",
     "bench",
 )
+
+# Commands whose module has another name, because theirs is taken.
+MODULES = {"node": "node_command"}
 
 
 def build(first: str = "") -> typer.Typer:
@@ -32,6 +43,7 @@ def build(first: str = "") -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
+    first = MODULES.get(first, first)
     for name in (first,) if first in COMMANDS else COMMANDS:
         importlib.import_module(f"nuncius.cli.{name}").register(app)
     return app

@@ -12,6 +12,9 @@ class Name(StrEnum):
     TELESTO = "telesto"
     ZEROMQ = "zeromq"
     STOMP = "stomp"
+    HTTP = "http"
+    TRIBBLER = "tribbler"
+    CONSOLE = "console"
     SPARK = "spark"
 
 
@@ -51,10 +54,22 @@ def bench(
         from nuncius.bench import zeromq
 
         result = zeromq.bench(console, seconds or 9.0)
+    elif name is Name.HTTP:
+        from nuncius.bench import http
+
+        result = http.bench(console, seconds or 9.0)
     elif name is Name.STOMP:
         from nuncius.bench import stomp
 
         result = stomp.bench(console, seconds or 3.0)
+    elif name is Name.TRIBBLER:
+        from nuncius.bench import tribbler
+
+        result = tribbler.bench(console, seconds or 3.0)
+    elif name is Name.CONSOLE:
+        from nuncius.bench import console as of_console
+
+        result = of_console.bench(console, seconds or 3.0)
     else:
         from nuncius.bench import spark
 

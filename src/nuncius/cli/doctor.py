@@ -148,14 +148,20 @@ async def _database(dsn: str) -> list[Finding]:
 
 
 async def _node(url: str) -> Finding:
+    from nuncius import __version__
     from nuncius.client import AsyncClient, NunciusError
 
     client = AsyncClient(url, timeout=ANSWER_SECONDS)
     try:
         await client.open()
         seconds = await client.ping()
+        facts = await client.status()
     except NunciusError as error:
         return warn("node", f"{url}: {error}", "nuncius up starts one")
     finally:
         await client.close()
-    return ok("node", f"{url} answers within {seconds * 1000:.1f} ms")
+    version = facts.get("version", __version__)
+    detail = f"{url} answers within {seconds * 1000:.1f} ms, version {version}"
+    if version != __version__:
+        return warn("node", detail, f"this program is version {__version__}: upgrade the older one")
+    return ok("node", detail)

@@ -47,6 +47,11 @@ def report(error: BaseException) -> int:
     return exit_code(error)
 
 
+def complain(text: str) -> None:
+    """Says on stderr what went wrong in a command that goes on."""
+    sys.stderr.write(f"nuncius: {escape(text)}\n")
+
+
 def _is_expected(error: BaseException) -> bool:
     """Whether the error is one of those whose message was written for the user."""
     import asyncpg

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
+from nuncius.cli import examination_messages
 from nuncius.cli.findings import Finding, fail, ok, warn
 from nuncius.store import migrations
 from nuncius.store.driver import Connection
@@ -11,6 +12,7 @@ from nuncius.store.driver import Connection
 LONG_TRANSACTION = timedelta(minutes=1)
 MANY_DEAD_ROWS = 1_000_000
 CROWDED = 0.8  # of the connections a server allows
+LEAST_BYTES = {"shared_buffers": 64 << 20, "max_wal_size": 512 << 20}
 
 
 async def examine(connection: Connection) -> AsyncIterator[Finding]:
@@ -19,12 +21,16 @@ async def examine(connection: Connection) -> AsyncIterator[Finding]:
         _version,
         _schema,
         _durability,
+        _settings,
         _transactions,
         _dead_rows,
         _connections,
     ]
     for check in checks:
         yield await check(connection)
+    if await migrations.version(connection) == migrations.newest():
+        async for finding in examination_messages.examine(connection):
+            yield finding
 
 
 async def _version(connection: Connection) -> Finding:
@@ -67,6 +73,23 @@ async def _durability(connection: Connection) -> Finding:
             "turn it on: without it, acknowledged messages can be lost in a crash",
         )
     return ok("durability", "fsync, full_page_writes and synchronous_commit are on")
+
+
+async def _settings(connection: Connection) -> Finding:
+    rows = await connection.fetch(
+        "select name, setting, current_setting(name) as shown,"
+        " setting::bigint * case unit when '8kB' then 8192 when 'MB' then 1048576 else 1 end as amount"
+        " from pg_settings where name in ('shared_buffers', 'max_wal_size')"
+        " union all select name, setting, setting, 0 from pg_settings where name = 'autovacuum'"
+    )
+    found = {row["name"]: row for row in rows}
+    shown = ", ".join(f"{name} {found[name]['shown']}" for name in sorted(found))
+    if found["autovacuum"]["setting"] == "off":
+        return fail("settings", shown, "turn autovacuum on: without it every table grows and slows down")
+    small = [name for name, least in LEAST_BYTES.items() if found[name]["amount"] < least]
+    if small:
+        return warn("settings", shown, f"raise {' and '.join(small)}: so little costs speed under load")
+    return ok("settings", shown)
 
 
 async def _transactions(connection: Connection) -> Finding:

@@ -2,9 +2,9 @@
 
 import typer
 
-from nuncius.cli import messages_queue, messages_request, messages_topic, tail
+from nuncius.cli import messages_queue, messages_request, messages_topic, messages_work, tail
 
 
 def register(app: typer.Typer) -> None:
-    for module in (messages_queue, messages_topic, tail, messages_request):
+    for module in (messages_queue, messages_work, messages_topic, tail, messages_request):
         module.register(app)

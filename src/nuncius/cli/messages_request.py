@@ -1,8 +1,6 @@
 """`nuncius request` and `nuncius reply`: ask through a queue, and answer with a program."""
 
-import asyncio
 import os
-import sys
 from typing import Annotated
 
 import typer
@@ -18,12 +16,13 @@ from nuncius.cli.connection import (
     if_missing,
     run,
 )
-from nuncius.cli.errors import FAILED
+from nuncius.cli.errors import FAILED, complain
 from nuncius.cli.input import Headers, parse_headers
 from nuncius.cli.messages_queue import FOLLOW_SECONDS, Queue
 from nuncius.cli.output import StreamFormat
+from nuncius.cli.programs import command_line, ended_badly, missing_command, run_program
 from nuncius.cli.queues import advice
-from nuncius.client import AsyncClient, InvalidInput, Message
+from nuncius.client import AsyncClient, Message
 
 ERROR = "error"  # the header of an answer that says what went wrong
 
@@ -55,7 +54,7 @@ def request(
             )
         output.write_messages([answer], form, verbose=verbose)
         if ERROR in answer.headers:
-            _complain(f"the answer is an error: {answer.headers[ERROR]}")
+            complain(f"the answer is an error: {answer.headers[ERROR]}")
             return FAILED
         return None
 
@@ -74,11 +73,9 @@ def reply(
     timeout: Timeout = TIMEOUT,
 ) -> None:
     """Answer the requests of a queue with a command, until Ctrl-C. Options come before QUEUE."""
-    program = command[1:] if command and command[0] == "--" else command or []
+    program = command_line(command)
     if echo == bool(program):
-        raise typer.BadParameter(
-            "name a command after the queue, or say --echo before it", param_hint="COMMAND"
-        )
+        raise missing_command("name a command after the queue, or say --echo before it")
 
     async def work(client: AsyncClient) -> None:
         done = 0
@@ -97,23 +94,11 @@ async def _answer(client: AsyncClient, message: Message, program: list[str]) -> 
     if message.sender_id and message.context:
         await client.reply(message, answer, headers=headers)
     else:
-        _complain(f"message {message.message_id} is no request; there is nobody to answer")
+        complain(f"message {message.message_id} is no request; there is nobody to answer")
     if headers:
-        _complain(headers[ERROR])
+        complain(headers[ERROR])
 
 
 async def _outcome(message: Message, program: list[str]) -> tuple[bytes, dict[str, str] | None]:
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *program, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-        )
-    except OSError as error:
-        raise InvalidInput(f"the command cannot be run: {error}") from None
-    answer, _ = await process.communicate(message.body)
-    if process.returncode:
-        return answer, {ERROR: f"{program[0]} ended with status {process.returncode}"}
-    return answer, None
-
-
-def _complain(text: str) -> None:
-    sys.stderr.write(f"nuncius: {output.printable(text)}\n")
+    status, answer = await run_program(program, message.body, keep_output=True)
+    return answer, {ERROR: ended_badly(program, status)} if status else None

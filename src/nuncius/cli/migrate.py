@@ -7,6 +7,10 @@ from typing import Annotated
 
 import typer
 
+from nuncius.cli import output
+from nuncius.cli.connection import Output
+from nuncius.cli.output import Format
+
 
 def register(app: typer.Typer) -> None:
     app.command()(migrate)
@@ -27,6 +31,7 @@ def migrate(
             "store, or everything when none is given.",
         ),
     ] = False,
+    form: Output = Format.TABLE,
 ) -> None:
     """Bring the schema of a store up to date. Nodes do that by themselves when they start."""
     if store is not None and data_dir is not None:
@@ -47,7 +52,7 @@ def migrate(
         if sql:
             typer.echo(asyncio.run(_pending(store)), nl=False)
         else:
-            typer.echo(asyncio.run(_apply(store)))
+            _tell(asyncio.run(_apply(store)), form)
 
 
 async def _pending(dsn: str) -> str:
@@ -64,13 +69,19 @@ async def _pending(dsn: str) -> str:
     return migrations.pending_sql(current)
 
 
-async def _apply(dsn: str) -> str:
+async def _apply(dsn: str) -> list[int]:
     from nuncius.cli.database import connected
     from nuncius.store import migrations
 
     async with connected(dsn) as connection:
-        applied = await migrations.migrate(connection)
-    if not applied:
-        return f"The schema is up to date, at version {migrations.newest()}."
-    changes = "1 change" if len(applied) == 1 else f"{len(applied)} changes"
-    return f"Applied {changes}; the schema is now at version {applied[-1]}."
+        return await migrations.migrate(connection)
+
+
+def _tell(applied: list[int], form: Format) -> None:
+    from nuncius.store import migrations
+
+    said = f"The schema is up to date, at version {migrations.newest()}."
+    if applied:
+        changes = "1 change" if len(applied) == 1 else f"{len(applied)} changes"
+        said = f"Applied {changes}; the schema is now at version {applied[-1]}."
+    output.write_outcome(form, said, {"applied": applied, "version": migrations.newest()})

@@ -1,8 +1,10 @@
 """One node: a broker on a store, and the doors through which clients reach it."""
 
+import contextlib
 import errno
 import ipaddress
 import logging
+import resource
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -11,6 +13,8 @@ from typing import Protocol
 import msgspec
 
 from nuncius.cli.stopping import stop_event
+from nuncius.cluster.ring_settings import RingSettings
+from nuncius.cluster.role_names import ALL_IN_ONE
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +29,14 @@ class Ports(msgspec.Struct, frozen=True):
     zeromq: int | None = 5555
     http: int | None = 5000
     tribbler: int | None = 9009
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """Which of several processes behind the same ports this is, and where they find each other."""
+
+    number: int
+    count: int
+    directory: str
 
 
 class NodeSettings(msgspec.Struct, frozen=True):
@@ -42,8 +54,32 @@ class NodeSettings(msgspec.Struct, frozen=True):
     """Deliveries of a message that nobody acknowledges, before it becomes a dead letter."""
     retry_delay: float = 2.0
     """Seconds from a failed delivery to the next."""
-    share_ports: bool = False
+    partition_threshold: int = 1_000_000
+    """Messages per partition above which the HTTP door adds a partition to a topic; 0: never."""
+    inactive_after: float = 300.0
+    """Seconds of silence after which a producer, a consumer or a broker is called inactive."""
+    worker: Worker | None = None
     """Other processes listen on the same ports; the kernel spreads connections over them."""
+    ring: RingSettings | None = None
+    """The Tribbler door's place in a ring of nodes; None: it is alone."""
+    roles: tuple[str, ...] = ALL_IN_ONE
+    """What the node offers to a cluster."""
+    own_store: str | None = None
+    """A broker's own store, for the partitions it is given."""
+    link_port: int = 0
+    """Where other nodes of the cluster reach this one; 0 is any free port."""
+    balancer_port: int | None = None
+    """Where the balancer listens, for a node that is one."""
+    advertise: str | None = None
+    """The address under which other nodes reach this one, if it is not the one it listens on."""
+    read_only_console: bool = False
+    """The console shows and does not change."""
+    console_port: int | None = None
+    """Where the console of several workers is, on the loopback address; None: the node has one of its own."""
+
+    @property
+    def share_ports(self) -> bool:
+        return self.worker is not None
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -78,6 +114,7 @@ async def serve(settings: NodeSettings, announce: Announce, *, on_leash: bool = 
     """
     from nuncius.broker import Broker
     from nuncius.broker.limits import Limits
+    from nuncius.cli.node_cluster import entered, participating
 
     stop = stop_event(on_leash=on_leash)
     if not settings.share_ports:  # else the supervisor has said it, once for all workers
@@ -88,7 +125,12 @@ async def serve(settings: NodeSettings, announce: Announce, *, on_leash: bool = 
         max_attempts=settings.max_attempts,
         retry_delay=settings.retry_delay,
     )
-    async with Broker(settings.dsn, limits=limits) as broker, _open_doors(broker, settings) as endpoints:
+    async with (
+        Broker(settings.dsn, limits=limits) as broker,
+        participating(broker, settings) as participant,
+        _open_doors(broker, settings, stop.set) as doors,
+        entered(participant, settings, doors) as endpoints,
+    ):
         with announce(endpoints):
             await stop.wait()
         log.info("stopping")
@@ -98,7 +140,20 @@ def run(settings: NodeSettings, announce: Announce, *, on_leash: bool = False) -
     """`serve` on an event loop of its own, the fast one."""
     import uvloop
 
-    uvloop.run(serve(settings, announce, on_leash=on_leash))
+    uvloop.run(serve(within_limits(settings), announce, on_leash=on_leash))
+
+
+def within_limits(settings: NodeSettings) -> NodeSettings:
+    """Opens as many files as the system lets us, where a shell by itself allows a thousand. Every connection
+    is one. No door takes more than half of them: without any left, the store is out of everybody's reach."""
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # macOS says that there is no limit, and has one
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        files = most
+    if files == resource.RLIM_INFINITY or settings.max_connections <= files // 2:
+        return settings
+    log.warning("fewer connections than allowed: too few open files", extra={"files": files})
+    return msgspec.structs.replace(settings, max_connections=files // 2)
 
 
 def warn_of_strangers(host: str) -> None:
@@ -116,40 +171,65 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def cannot_listen(door: str, host: str, port: int, error: OSError) -> NodeError:
+def cannot_listen(door: str, host: str, port: int, error: OSError, option: str = "") -> NodeError:
     """The sentence for a door that does not open."""
     if error.errno == errno.EADDRINUSE:
         return NodeError(
             f"port {port} on {host} is in use: end the program that uses it, or choose another "
-            f"with --{door}-port (0 is any free one)"
+            f"with {option or f'--{door}-port'} (0 is any free one)"
         )
     return NodeError(f"cannot listen on {host} port {port} for {door}: {error.strerror or error}")
 
 
 @asynccontextmanager
-async def _open_doors(broker: object, settings: NodeSettings) -> AsyncIterator[Endpoints]:
+async def _open_doors(
+    broker: object, settings: NodeSettings, give_up: Callable[[], None]
+) -> AsyncIterator[Endpoints]:
     from nuncius.broker import Broker
+    from nuncius.cli.console_keeper import Keeper
+    from nuncius.cluster.storage_ownership import OwnedByAnother
     from nuncius.doors.http.door import HttpDoor
     from nuncius.doors.stomp.door import StompDoor
     from nuncius.doors.telesto.door import TelestoDoor
     from nuncius.doors.telesto.trace import NodeTrace
+    from nuncius.doors.tribbler.door import TribblerDoor
     from nuncius.doors.zeromq.door import ZeromqDoor
 
     assert isinstance(broker, Broker)
+    broker.actors.inactive_after = settings.inactive_after
     trace = None if settings.trace is None else NodeTrace(Path(settings.trace))
     stomp = StompDoor(broker, settings.max_connections)
+    console_port, keeper = settings.console_port, None
+    if console_port is None and settings.ports.http is not None:
+        keeper = Keeper(settings.dsn, read_only=settings.read_only_console)
+        console_port = keeper.open()
     # They close in the opposite order: whoever speaks over WebSocket ends its connections before HTTP does.
     doors: dict[str, Door] = {
-        "http": HttpDoor(broker, (stomp.over_websocket(),)),
+        "http": HttpDoor(
+            broker,
+            (stomp.over_websocket(),),
+            partition_threshold=settings.partition_threshold,
+            max_connections=settings.max_connections,
+            console_port=console_port,
+        ),
         "telesto": TelestoDoor(broker, settings.hold, trace, settings.max_connections),
         "stomp": stomp,
         "zeromq": ZeromqDoor(broker, settings.max_connections),
+        "tribbler": TribblerDoor(
+            broker, settings.dsn, settings.ring, settings.max_connections, give_up=give_up
+        ),
     }
     wanted: dict[str, int | None] = msgspec.structs.asdict(settings.ports)
     endpoints: Endpoints = dict.fromkeys(wanted)
     async with AsyncExitStack() as opened:
         if trace is not None:
             opened.callback(trace.close)
+        if keeper is not None:
+            opened.push_async_callback(keeper.close)
+        if settings.worker is not None:  # before anybody can ask: it never speaks for itself alone
+            place = settings.worker
+            opened.callback(broker.siblings.close)
+            await broker.siblings.open(Path(place.directory), place.number, place.count)
         for name, door in doors.items():
             opened.push_async_callback(door.close)
             port = wanted[name]
@@ -158,6 +238,9 @@ async def _open_doors(broker: object, settings: NodeSettings) -> AsyncIterator[E
             try:
                 bound = await door.open(settings.host, port, share_port=settings.share_ports)
             except OSError as error:
-                raise cannot_listen(name, settings.host, port, error) from error
+                option = "" if settings.ring is None else "-port"
+                raise cannot_listen(name, settings.host, port, error, option) from error
+            except OwnedByAnother as error:
+                raise NodeError(str(error)) from error
             endpoints[name] = Endpoint(settings.host, bound)
         yield endpoints

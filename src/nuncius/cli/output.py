@@ -176,6 +176,11 @@ def write_document(document: object) -> None:
     write(json_document(document))
 
 
+def write_outcome(form: Format, text: str, document: object) -> None:
+    """What a command did, as a sentence or for programs."""
+    write(json_line(document) if form is Format.JSON else text)
+
+
 def write_facts(facts: Mapping[str, Cell]) -> None:
     """Names and values below each other."""
     width = max(map(len, facts), default=0)

@@ -21,12 +21,15 @@ LOOK_SECONDS = 0.5
 def session(master: str, settings: Mapping[str, str]) -> Iterator[Any]:
     """A session for as long as the context lasts. What Spark would log about failures is in our own words,
     so it keeps quiet unless NUNCIUS_DEBUG asks for all of it."""
-    from nuncius.pipeline import session as open_session
+    from nuncius.pipeline.sessions import keep_quiet
+    from nuncius.pipeline.sessions import session as open_session
 
     debug = os.environ.get("NUNCIUS_DEBUG", "") not in {"", "0"}
     level = {"spark.log.level": "WARN" if debug else "OFF"}
     with _explained():
         spark = open_session(master, settings=level | dict(settings))
+    if not debug:
+        keep_quiet()
     try:
         yield spark
     finally:

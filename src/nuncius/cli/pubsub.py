@@ -100,7 +100,7 @@ class Talk:
     def converse(self, history: Path) -> int:
         """A command a line, until there are no more; a mistake is said and is not the end of it."""
         code = 0
-        for line in _lines_of_a_person(history) if sys.stdin.isatty() else sys.stdin:
+        for line in _lines_of_a_person(history) if sys.stdin.isatty() else _lines_of_a_script():
             verb, *rest = line.split(maxsplit=1) or [""]
             if verb in {"exit", "quit"}:
                 break
@@ -167,6 +167,12 @@ def _say(text: str) -> None:
     for line in text.splitlines():
         output.write(line)
     sys.stdout.flush()
+
+
+def _lines_of_a_script() -> Iterator[str]:
+    """Lines of standard input. Bytes that are no text come through, as they do in arguments."""
+    for line in sys.stdin.buffer:
+        yield line.decode(errors="surrogateescape")
 
 
 def _lines_of_a_person(history: Path) -> Iterator[str]:

@@ -87,35 +87,51 @@ def show(name: Name, url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: O
     run(work, url, timeout)
 
 
-def create(name: Name, url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT) -> None:
+def create(
+    name: Name, url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Format.TABLE
+) -> None:
     """Make a queue."""
 
     async def work(client: AsyncClient) -> None:
         number = await client.create_queue(name)
-        output.write(f"queue {output.printable(name)} has the id {number}")
+        said = f"queue {output.printable(name)} has the id {number}"
+        output.write_outcome(form, said, {"queue": name, "id": number})
 
     run(work, url, timeout)
 
 
-def delete(name: Name, yes: Yes = False, url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT) -> None:
+def delete(
+    name: Name,
+    yes: Yes = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = TIMEOUT,
+    form: Output = Format.TABLE,
+) -> None:
     """Delete a queue with everything in it."""
     make_sure(f"Delete queue {output.printable(name)} with all its messages?", yes=yes)
 
     async def work(client: AsyncClient) -> None:
         await client.delete_queue(name)
-        output.write(f"queue {output.printable(name)} is deleted")
+        said = f"queue {output.printable(name)} is deleted"
+        output.write_outcome(form, said, {"queue": name, "deleted": True})
 
     run(work, url, timeout)
 
 
-def purge(name: Name, yes: Yes = False, url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT) -> None:
+def purge(
+    name: Name,
+    yes: Yes = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = TIMEOUT,
+    form: Output = Format.TABLE,
+) -> None:
     """Throw all messages of a queue away."""
     make_sure(f"Throw all messages of queue {output.printable(name)} away?", yes=yes)
 
     async def work(client: AsyncClient) -> None:
         with if_missing(advice(name)):
             removed = await client.purge_queue(name)
-        output.write(f"{removed:,} messages are gone")
+        output.write_outcome(form, f"{removed:,} messages are gone", {"queue": name, "removed": removed})
 
     run(work, url, timeout)
 

@@ -73,6 +73,8 @@ def banner(endpoints: Endpoints, data_dir: Path | None) -> str:
         if endpoint is not None:
             scheme = "nuncius" if name == "telesto" else name
             lines.append(f"  {name:<9} {scheme}://{endpoint.host}:{endpoint.port}")
+    if (http := endpoints.get("http")) is not None:
+        lines.append(f"  console   http://{http.host}:{http.port}/console")
     if data_dir is not None:
         lines.append(f"  data      {data_dir}")
     lines.append("Ctrl-C stops it.")

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 
 def status(url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Format.TABLE) -> None:
-    """Show node, store, queues, topics and subscriptions, and what could not be delivered."""
+    """Show node, store, queues, topics, subscriptions, what could not be delivered and who is inactive."""
 
     async def work(client: AsyncClient) -> None:
         begin = time.perf_counter()
@@ -33,6 +33,7 @@ def status(url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Fo
             client.status(), client.queues(), client.topics(), client.subscriptions()
         )
         failures = facts.pop("failures", [])
+        inactive = facts.pop("inactive", [])
         if form is Format.JSON:
             output.write_document(
                 {
@@ -43,6 +44,7 @@ def status(url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Fo
                     "topics": [document(topic) for topic in topics],
                     "subscriptions": subscriptions,
                     "failures": failures,
+                    "inactive": inactive,
                 }
             )
             return
@@ -50,6 +52,9 @@ def status(url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Fo
         for name, value in facts.items():
             if name in SIZES:
                 shown[SIZES[name]] = output.size(int(value))
+            elif isinstance(value, dict):
+                parts = [f"{what} {count:,}" for what, count in value.items() if count]
+                shown[name] = ", ".join(parts) or "none"
             else:
                 shown[name] = value if isinstance(value, int) else str(value)
         output.write_facts(shown)
@@ -62,8 +67,23 @@ def status(url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Fo
         if failures:
             output.write("")
             write_failures(failures)
+        if inactive:
+            output.write("")
+            write_inactive(inactive)
 
     run(work, url, timeout)
+
+
+def write_inactive(actors: Sequence[dict[str, Any]]) -> None:
+    """Producers, consumers and brokers that have been silent for too long."""
+    output.write_table(
+        ("inactive", "id", "last active"),
+        [
+            (each["kind"], each["id"], output.since(datetime.fromisoformat(each["last_active"])))
+            for each in actors
+        ],
+        empty="",
+    )
 
 
 def write_failures(failures: Sequence[dict[str, Any]]) -> None:

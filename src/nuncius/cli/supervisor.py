@@ -3,25 +3,33 @@
 The supervisor holds the ports and lets every worker listen on them too (SO_REUSEPORT): the kernel spreads
 connections over the workers, and no port is lost while one is replaced. A worker that dies is started again,
 at once the first time and then after longer and longer pauses. The supervisor itself carries no messages.
+
+Each worker has a number, which its successor takes over, and all of them a private directory, where they find
+each other: a node answers as one, whichever of its workers is asked.
 """
 
 import asyncio
 import contextlib
 import logging
+import os
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
+from nuncius.cli.console_keeper import Keeper
 from nuncius.cli.node import (
     Announce,
     Endpoints,
     NodeError,
     NodeSettings,
     Ports,
+    Worker,
     cannot_listen,
     warn_of_strangers,
 )
@@ -30,10 +38,11 @@ from nuncius.cli.worker import Orders, Report
 
 log = logging.getLogger(__name__)
 
-DOORS = ("telesto", "stomp", "zeromq")  # the doors there are
+DOORS = ("telesto", "stomp", "zeromq", "http", "tribbler")  # the doors there are
 FIRST_PAUSE = 0.1
 LAST_PAUSE = 10.0
 STEADY_SECONDS = 30.0  # who lived that long starts again without a pause worth mentioning
+SHORT = 60  # bytes of a path that leaves room for the name of a socket; 104 are all it can have
 
 
 def run(
@@ -46,22 +55,35 @@ def run(
     on_leash: bool = False,
 ) -> None:
     """Runs that many workers until told to stop."""
-    with _reserved(settings) as ports:
-        shared = msgspec.structs.replace(settings, ports=ports, share_ports=True)
-        supervisor = Supervisor(Orders(shared, log_level, log_format), workers)
-        asyncio.run(supervisor.serve(announce, on_leash=on_leash))
+    with _reserved(settings) as ports, _meeting_place() as directory:
+        shared = msgspec.structs.replace(settings, ports=ports)
+        orders = Orders(shared, log_level, log_format)
+        asyncio.run(_serve(orders, workers, directory, announce, on_leash=on_leash))
+
+
+async def _serve(orders: Orders, workers: int, directory: str, announce: Announce, *, on_leash: bool) -> None:
+    """The workers share one console."""
+    settings = orders.settings
+    keeper = Keeper(settings.dsn, read_only=settings.read_only_console)
+    port = None if settings.ports.http is None else keeper.open()
+    try:
+        settings = msgspec.structs.replace(settings, console_port=port)
+        supervisor = Supervisor(msgspec.structs.replace(orders, settings=settings), workers, directory)
+        await supervisor.serve(announce, on_leash=on_leash)
+    finally:
+        await keeper.close()
 
 
 class Supervisor:
-    def __init__(self, orders: Orders, workers: int) -> None:
-        self._orders = msgspec.json.encode(orders) + b"\n"
+    def __init__(self, orders: Orders, workers: int, directory: str) -> None:
+        self._orders = orders
         self._workers = workers
-        self._host = orders.settings.host
+        self._directory = directory
         self._running: set[asyncio.subprocess.Process] = set()
 
     async def serve(self, announce: Announce, *, on_leash: bool) -> None:
-        stop = stop_event(on_leash=on_leash, last_act=lambda: self._signal(signal.SIGKILL))
-        warn_of_strangers(self._host)
+        stop = stop_event(on_leash=on_leash, last_act=self._end_at_once)
+        warn_of_strangers(self._orders.settings.host)
         log.info("starting workers", extra={"workers": self._workers})
         keepers: list[asyncio.Task[None]] = []
         stopping = asyncio.create_task(_wait_for(stop))
@@ -77,6 +99,10 @@ class Supervisor:
             self._signal(signal.SIGTERM)
             await asyncio.gather(*keepers)
 
+    def _end_at_once(self) -> None:
+        self._signal(signal.SIGKILL)
+        shutil.rmtree(self._directory, ignore_errors=True)
+
     def _signal(self, number: signal.Signals) -> None:
         for process in list(self._running):
             with contextlib.suppress(ProcessLookupError):
@@ -90,11 +116,11 @@ class Supervisor:
     ) -> Endpoints | None:
         """Where the workers listen, when all of them do; None if we are to stop before that."""
         endpoints: Endpoints | None = None
-        for some in (1, self._workers - 1):
+        for some in (range(1, 2), range(2, self._workers + 1)):
             reports: list[asyncio.Future[Report]] = []
-            for _ in range(some):
+            for number in some:
                 report: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
-                keepers.append(asyncio.create_task(self._keep(report, stop)))
+                keepers.append(asyncio.create_task(self._keep(number, report, stop)))
                 reports.append(report)
             for report in reports:
                 either: set[asyncio.Future[Any]] = {report, stopping}
@@ -106,27 +132,27 @@ class Supervisor:
                 endpoints = report.result().endpoints
         return endpoints
 
-    async def _keep(self, first: asyncio.Future[Report], stop: asyncio.Event) -> None:
-        """Keeps one worker running. The first report goes to whoever waits for all of them."""
+    async def _keep(self, number: int, first: asyncio.Future[Report], stop: asyncio.Event) -> None:
+        """Keeps the worker of one number running. The first report goes to whoever waits for all of them."""
         loop = asyncio.get_running_loop()
         pause = FIRST_PAUSE
         while not stop.is_set():
             began = loop.time()
-            process = await self._start()
+            process = await self._start(number)
             if stop.is_set():
                 process.terminate()  # it was not there yet when the others were told
             report = await _report(process)
             if not first.done():
                 first.set_result(report)
             elif report.endpoints is not None:
-                log.warning("a worker runs again", extra={"pid": process.pid})
+                log.warning("a worker runs again", extra={"worker": number, "pid": process.pid})
             code = await process.wait()
             self._running.discard(process)
             if stop.is_set():
                 return
             log.error(
                 "a worker died; starting another",
-                extra={"pid": process.pid, "code": code, "error": report.error},
+                extra={"worker": number, "pid": process.pid, "code": code, "error": report.error},
             )
             if loop.time() - began > STEADY_SECONDS:
                 pause = FIRST_PAUSE
@@ -135,7 +161,10 @@ class Supervisor:
                     await stop.wait()
             pause = min(2 * pause, LAST_PAUSE)
 
-    async def _start(self) -> asyncio.subprocess.Process:
+    async def _start(self, number: int) -> asyncio.subprocess.Process:
+        worker = Worker(number, self._workers, self._directory)
+        settings = msgspec.structs.replace(self._orders.settings, worker=worker)
+        orders = msgspec.structs.replace(self._orders, settings=settings)
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -146,7 +175,7 @@ class Supervisor:
         )
         self._running.add(process)
         assert process.stdin is not None
-        process.stdin.write(self._orders)
+        process.stdin.write(msgspec.json.encode(orders) + b"\n")
         return process
 
 
@@ -160,6 +189,15 @@ async def _report(process: asyncio.subprocess.Process) -> Report:
     if not line:
         return Report(error="a worker died while it started")
     return msgspec.json.decode(line, type=Report)
+
+
+@contextlib.contextmanager
+def _meeting_place() -> Iterator[str]:
+    """A directory that only this account can look into, with a path that is short enough for sockets."""
+    usual = tempfile.gettempdir()
+    parent = usual if len(os.fsencode(usual)) <= SHORT else "/tmp"  # noqa: S108 - what is made there is private
+    with tempfile.TemporaryDirectory(prefix="nuncius-", dir=parent, ignore_cleanup_errors=True) as made:
+        yield made
 
 
 @contextlib.contextmanager

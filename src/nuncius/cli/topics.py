@@ -147,15 +147,21 @@ def create(
     partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="How many.")] = 1,
     url: Url = DEFAULT_URL,
     timeout: Timeout = TIMEOUT,
+    form: Output = Format.TABLE,
 ) -> None:
     """Make a topic. Publishing makes one too, with one partition."""
 
     async def work(client: AsyncClient) -> None:
         await client.create_topic(name, partitions=partitions)
-        plural = "" if partitions == 1 else "s"
-        output.write(f"topic {output.printable(name)} has {partitions} partition{plural}")
+        write_size(form, name, partitions)
 
     run(work, url, timeout)
+
+
+def write_size(form: Format, name: str, partitions: int) -> None:
+    plural = "" if partitions == 1 else "s"
+    said = f"topic {output.printable(name)} has {partitions} partition{plural}"
+    output.write_outcome(form, said, {"topic": name, "partitions": partitions})
 
 
 def grow(
@@ -163,37 +169,50 @@ def grow(
     partitions: Annotated[int, typer.Argument(min=1, help="How many it has afterwards.")],
     url: Url = DEFAULT_URL,
     timeout: Timeout = TIMEOUT,
+    form: Output = Format.TABLE,
 ) -> None:
     """Add partitions to a topic. There is no way back, and keys may go to other partitions than before."""
 
     async def work(client: AsyncClient) -> None:
         with if_missing(advice(name)):
             await client.grow_topic(name, partitions)
-        plural = "" if partitions == 1 else "s"
-        output.write(f"topic {output.printable(name)} has {partitions} partition{plural}")
+        write_size(form, name, partitions)
 
     run(work, url, timeout)
 
 
-def delete(name: Name, yes: Yes = False, url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT) -> None:
+def delete(
+    name: Name,
+    yes: Yes = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = TIMEOUT,
+    form: Output = Format.TABLE,
+) -> None:
     """Delete a topic with its entries and its subscriptions."""
     make_sure(f"Delete topic {output.printable(name)} with its entries and subscriptions?", yes=yes)
 
     async def work(client: AsyncClient) -> None:
         await client.delete_topic(name)
-        output.write(f"topic {output.printable(name)} is deleted")
+        said = f"topic {output.printable(name)} is deleted"
+        output.write_outcome(form, said, {"topic": name, "deleted": True})
 
     run(work, url, timeout)
 
 
-def purge(name: Name, yes: Yes = False, url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT) -> None:
+def purge(
+    name: Name,
+    yes: Yes = False,
+    url: Url = DEFAULT_URL,
+    timeout: Timeout = TIMEOUT,
+    form: Output = Format.TABLE,
+) -> None:
     """Throw all entries of a topic away. Offsets go on from where they were."""
     make_sure(f"Throw all entries of topic {output.printable(name)} away?", yes=yes)
 
     async def work(client: AsyncClient) -> None:
         with if_missing(advice(name)):
             removed = await client.purge_topic(name)
-        output.write(f"{removed:,} entries are gone")
+        output.write_outcome(form, f"{removed:,} entries are gone", {"topic": name, "removed": removed})
 
     run(work, url, timeout)
 
@@ -206,6 +225,7 @@ def set_retention(
     ] = None,
     url: Url = DEFAULT_URL,
     timeout: Timeout = TIMEOUT,
+    form: Output = Format.TABLE,
 ) -> None:
     """Say how long entries stay: forever, until all subscribers have them, for a time, up to a size."""
     wants_amount = mode in (Retention.TIME, Retention.SIZE)
@@ -219,7 +239,9 @@ def set_retention(
         with if_missing(advice(name)):
             await client.set_retention(name, mode.value, seconds=seconds, bytes=size)
         topic = await existing(client, name)
-        output.write(f"topic {output.printable(name)} keeps entries: {retention(topic)}")
+        said = f"topic {output.printable(name)} keeps entries: {retention(topic)}"
+        outcome = {"topic": name, "retention": mode.value, "seconds": seconds, "bytes": size}
+        output.write_outcome(form, said, outcome)
 
     run(work, url, timeout)
 
@@ -250,12 +272,14 @@ def unsubscribe(
     subscriber: Annotated[str, typer.Argument(help="The subscriber's name.")],
     url: Url = DEFAULT_URL,
     timeout: Timeout = TIMEOUT,
+    form: Output = Format.TABLE,
 ) -> None:
     """End a subscription and forget its place."""
     what = f"{output.printable(subscriber)} to {output.printable(name)}"
 
     async def work(client: AsyncClient) -> None:
         await client.unsubscribe(name, subscriber)
-        output.write(f"the subscription of {what} is ended")
+        said = f"the subscription of {what} is ended"
+        output.write_outcome(form, said, {"topic": name, "subscriber": subscriber, "ended": True})
 
     run(work, url, timeout)

@@ -12,8 +12,6 @@ from typing import Annotated
 
 import typer
 
-_LATER = "Not in this release; accepted for later."
-
 
 class LogLevel(StrEnum):
     """How much to log."""
@@ -64,8 +62,13 @@ def up(
     zeromq_port: Annotated[
         str, typer.Option(metavar="PORT", help="For ZeroMQ. 0: any free one; off: closed.")
     ] = "5555",
-    http_port: Annotated[str, typer.Option(metavar="PORT", help=_LATER)] = "5000",
-    tribbler_port: Annotated[str, typer.Option(metavar="PORT", help=_LATER)] = "9009",
+    http_port: Annotated[
+        str,
+        typer.Option(metavar="PORT", help="For HTTP and WebSockets. 0: any free one; off: closed."),
+    ] = "5000",
+    tribbler_port: Annotated[
+        str, typer.Option(metavar="PORT", help="For Tribbler (Go RPC). 0: any free one; off: closed.")
+    ] = "9009",
     workers: Annotated[int, typer.Option(min=1, max=256, help="Processes behind the same ports.")] = 1,
     store_port: Annotated[
         int | None,
@@ -93,6 +96,19 @@ def up(
     retry_delay: Annotated[
         float, typer.Option(min=0, max=86_400, help="Seconds from a failed delivery to the next.")
     ] = 2.0,
+    partition_threshold: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Messages per partition above which a topic gets another partition (HTTP). 0: never."
+        ),
+    ] = 1_000_000,
+    inactive_after: Annotated[
+        float,
+        typer.Option(min=1, help="Seconds of silence that make producers, consumers and brokers inactive."),
+    ] = 300.0,
+    read_only_console: Annotated[
+        bool, typer.Option("--read-only-console", help="The console at /console shows and changes nothing.")
+    ] = False,
     log_level: Annotated[LogLevel, typer.Option(help="How much to log.")] = LogLevel.WARNING,
     log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.TEXT,
     on_leash: Annotated[
@@ -114,7 +130,7 @@ def up(
     from nuncius.cli import embedding, logs, node, ready, supervisor
 
     logs.configure(log_level, log_format)
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, leave)
     if ready_file is not None:
         ready.remove_stale(ready_file)
     with contextlib.ExitStack() as stack:
@@ -136,6 +152,9 @@ def up(
             max_connections,
             max_attempts,
             retry_delay,
+            partition_threshold=partition_threshold,
+            inactive_after=inactive_after,
+            read_only_console=read_only_console,
         )
         announce = ready.announcement(store, file=ready_file, data_dir=data_dir, on_leash=on_leash)
         if workers == 1:
@@ -160,7 +179,7 @@ def port(option: str, text: str) -> int | None:
     raise typer.BadParameter(f"{text!r} is neither a port nor 'off'", param_hint=option)
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
+def leave(number: int, frame: FrameType | None) -> None:
     """SIGTERM before the node runs: what was begun is undone on the way out."""
     del frame
     sys.exit(128 + number)

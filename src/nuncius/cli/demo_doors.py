@@ -1,0 +1,102 @@
+"""The clients of the demonstration: one for every door, each as plain as its protocol allows."""
+
+import asyncio
+import http.client
+import socket
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from nuncius.cli.http import NoAnswer
+
+ANSWER_SECONDS = 20.0
+
+
+class HttpPeer:
+    """Requests and answers in JSON."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    def call(self, method: str, path: str, body: object = None) -> Any:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=ANSWER_SECONDS)
+        try:
+            content = None if body is None else msgspec.json.encode(body)
+            connection.request(method, path, content, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            text = answer.read()
+        except OSError as error:
+            raise NoAnswer(f"the node does not answer over HTTP ({error})") from error
+        finally:
+            connection.close()
+        if answer.status >= 300:
+            raise NoAnswer(f"{method} {path} answers with status {answer.status}: {text.decode()[:200]}")
+        return msgspec.json.decode(text) if text else None
+
+    def unread(self, topic: str, subscriber: str) -> list[str]:
+        path = f"/v1/topics/{quote(topic, safe='')}/subscriptions/{quote(subscriber, safe='')}/messages"
+        return [each["body"] for each in self.call("GET", path)["messages"]]
+
+
+class StompPeer:
+    """STOMP 1.2 as one would type it."""
+
+    def __init__(self, port: int, login: str) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), ANSWER_SECONDS)
+        self._heard = b""
+        self.send("CONNECT", {"accept-version": "1.2", "host": "demo", "login": login})
+        self.receive("CONNECTED")
+
+    def send(self, command: str, headers: dict[str, str], body: str = "") -> None:
+        lines = [command, *(f"{name}:{value}" for name, value in headers.items()), "", body]
+        self._socket.sendall("\n".join(lines).encode() + b"\0")
+
+    def ask(self, command: str, headers: dict[str, str], body: str = "") -> None:
+        """Sends a frame and waits until the broker has it, for good."""
+        self.send(command, {**headers, "receipt": "done"}, body)
+        self.receive("RECEIPT")
+
+    def receive(self, command: str) -> tuple[dict[str, str], str]:
+        """The next frame, which is to be of that kind: its headers and its body."""
+        while b"\0" not in self._heard:
+            data = self._socket.recv(1 << 16)
+            if not data:
+                raise NoAnswer("the STOMP door has hung up")
+            self._heard += data
+        frame, _, self._heard = self._heard.partition(b"\0")
+        head, _, body = frame.lstrip(b"\n").decode().partition("\n\n")
+        first, *lines = head.split("\n")
+        if first != command:
+            raise NoAnswer(f"the STOMP door answers {first} instead of {command}: {head} {body}")
+        return dict(line.split(":", 1) for line in lines), body
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class SqlPeer:
+    """Statements on the store itself."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+
+    def rows(self, sql: str, *arguments: object) -> list[Any]:
+        return asyncio.run(self._rows(sql, arguments))
+
+    async def _rows(self, sql: str, arguments: tuple[object, ...]) -> list[Any]:
+        import asyncpg
+
+        connection = await asyncpg.connect(self._dsn)
+        try:
+            return list(await connection.fetch(sql, *arguments))
+        finally:
+            await connection.close()
+
+
+def directory_for_clients(data_dir: Path) -> Path:
+    """Where ZeroMQ clients remember how far they are."""
+    place = data_dir.parent / "demo-clients"
+    place.mkdir(exist_ok=True)
+    return place

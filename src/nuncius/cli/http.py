@@ -1,0 +1,44 @@
+"""Asking a node over HTTP, for commands that show what only the HTTP door tells."""
+
+import http.client
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import msgspec
+import typer
+
+from nuncius.client import CannotConnect
+
+DEFAULT_HTTP = "http://127.0.0.1:5000"
+ANSWER_SECONDS = 10.0
+
+HttpUrl = Annotated[
+    str,
+    typer.Option("--http", envvar="NUNCIUS_HTTP", help="Where the node's HTTP port is.", show_default=True),
+]
+
+
+class NoAnswer(CannotConnect):
+    """The node could not be asked. The message says what to do."""
+
+
+def get(url: str, path: str, timeout: float = ANSWER_SECONDS) -> Any:
+    """The JSON document at a path."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or not parts.hostname:
+        raise NoAnswer(f"{url!r} is no address like {DEFAULT_HTTP}")
+    connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=timeout)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        content = answer.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise NoAnswer(f"no node answers at {url} ({error}); start one with: nuncius up") from error
+    finally:
+        connection.close()
+    if answer.status != 200:
+        raise NoAnswer(f"{url}{path} answers with status {answer.status}")
+    try:
+        return msgspec.json.decode(content)
+    except msgspec.DecodeError as error:
+        raise NoAnswer(f"{url} is no node of ours ({error})") from error

@@ -1,0 +1,170 @@
+"""`nuncius node`: one of several nodes that share the work, each with its part."""
+
+import contextlib
+import signal
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nuncius.cli.up import LogFormat, LogLevel, leave, port
+from nuncius.cluster.role_names import BALANCER, BROKER, READER, WRITER
+
+# The ports of the report's authors. Their brokers' (1000, 1100, ...) are for the superuser on most systems.
+DEFAULT_PORTS = {BALANCER: "5000", WRITER: "7001", READER: "6001", BROKER: "0"}
+
+
+class Role(StrEnum):
+    """What a node does."""
+
+    BALANCER = BALANCER
+    WRITER = WRITER
+    READER = READER
+    BROKER = BROKER
+
+
+def register(app: typer.Typer) -> None:
+    app.command("node")(node)
+
+
+def node(
+    role: Annotated[
+        list[Role] | None,
+        typer.Option(help="balancer, writer, reader or broker; several times for several. Default: all."),
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="The common store: an embedded PostgreSQL, which all nodes with this directory share. "
+            "Default: as for `nuncius up`."
+        ),
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="DSN", help="The common store: this PostgreSQL (15 or newer).")
+    ] = None,
+    own_data_dir: Annotated[
+        Path | None,
+        typer.Option(help="A broker's own store, for its partitions: an embedded PostgreSQL here."),
+    ] = None,
+    own_store: Annotated[
+        str | None, typer.Option(metavar="DSN", help="A broker's own store: this PostgreSQL.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    advertise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST",
+            help="The address under which other nodes reach this one. Default: --host, or the machine's name "
+            "if that is all addresses.",
+        ),
+    ] = None,
+    http_port: Annotated[
+        str | None,
+        typer.Option(
+            "--http-port",
+            "--port",
+            metavar="PORT",
+            help="For HTTP. 0: any free one. Default: 5000 for a balancer, 7001 for a writer, 6001 for a "
+            "reader, any free one for a broker.",
+        ),
+    ] = None,
+    telesto_port: Annotated[
+        str, typer.Option(metavar="PORT", help="For the native protocol and Telesto. off: closed.")
+    ] = "off",
+    stomp_port: Annotated[str, typer.Option(metavar="PORT", help="For STOMP. off: closed.")] = "off",
+    zeromq_port: Annotated[str, typer.Option(metavar="PORT", help="For ZeroMQ. off: closed.")] = "off",
+    link_port: Annotated[
+        int,
+        typer.Option(min=0, max=65535, help="Where other nodes reach this one. 0: any free one."),
+    ] = 0,
+    partition_threshold: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Messages per partition above which a topic gets another partition. 0: never."
+        ),
+    ] = 1_000_000,
+    inactive_after: Annotated[
+        float,
+        typer.Option(min=1, help="Seconds of silence that make producers, consumers and brokers inactive."),
+    ] = 300.0,
+    max_body: Annotated[int, typer.Option(min=1, max=24 << 20, help="Bytes of a message, at most.")] = 8
+    << 20,
+    max_batch: Annotated[int, typer.Option(min=1, help="Messages of a request, at most.")] = 10_000,
+    ready_file: Annotated[
+        Path | None,
+        typer.Option(help="Written when all doors are open: process, store and ports as JSON."),
+    ] = None,
+    log_level: Annotated[LogLevel, typer.Option(help="How much to log.")] = LogLevel.WARNING,
+    log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.TEXT,
+    on_leash: Annotated[
+        bool, typer.Option(hidden=True, help="Say on stdout when ready; stop when stdin ends.")
+    ] = False,
+) -> None:
+    """Start a node of a cluster. Ctrl-C or SIGTERM stops it, after it has answered what it accepted."""
+    roles = tuple(dict.fromkeys(each.value for each in role or ())) or (WRITER, READER, BROKER)
+    _check(roles, data_dir, store, own_data_dir, own_store)
+    wanted = port("--http-port", http_port or DEFAULT_PORTS[roles[0]])
+    if wanted is None:
+        raise typer.BadParameter("a node of a cluster is known by this port", param_hint="--http-port")
+    numbers = {
+        "telesto": port("--telesto-port", telesto_port),
+        "stomp": port("--stomp-port", stomp_port),
+        "zeromq": port("--zeromq-port", zeromq_port),
+        "http": 0 if BALANCER in roles else wanted,
+        "tribbler": None,
+    }
+    from nuncius.cli import embedding, logs, ready
+    from nuncius.cli import node as nodes
+
+    logs.configure(log_level, log_format)
+    signal.signal(signal.SIGTERM, leave)
+    if ready_file is not None:
+        ready.remove_stale(ready_file)
+    with contextlib.ExitStack() as stack:
+        if store is None:
+            data_dir = (data_dir or embedding.default_data_dir()).absolute()
+            store = stack.enter_context(embedding.hosted(data_dir)).dsn
+        if own_data_dir is not None:
+            own_store = stack.enter_context(embedding.hosted(own_data_dir.absolute())).dsn
+        settings = nodes.NodeSettings(
+            store,
+            host,
+            nodes.Ports(**numbers),
+            max_body=max_body,
+            max_batch=max_batch,
+            partition_threshold=partition_threshold,
+            inactive_after=inactive_after,
+            roles=roles,
+            own_store=own_store,
+            link_port=link_port,
+            balancer_port=wanted,
+            advertise=advertise,
+        )
+        announce = ready.announcement(store, file=ready_file, data_dir=data_dir, on_leash=on_leash)
+        if roles == (BALANCER,):
+            import uvloop
+
+            from nuncius.cli.node_cluster import serve_balancer
+
+            uvloop.run(serve_balancer(settings, announce, on_leash=on_leash))
+        else:
+            nodes.run(settings, announce, on_leash=on_leash)
+
+
+def _check(
+    roles: tuple[str, ...],
+    data_dir: Path | None,
+    store: str | None,
+    own_data_dir: Path | None,
+    own_store: str | None,
+) -> None:
+    if store is not None and data_dir is not None:
+        raise typer.BadParameter("give --data-dir or --store, not both", param_hint="--store")
+    if own_store is not None and own_data_dir is not None:
+        raise typer.BadParameter("give --own-data-dir or --own-store, not both", param_hint="--own-store")
+    own = own_store is not None or own_data_dir is not None
+    if own and BROKER not in roles:
+        raise typer.BadParameter("only a broker has a store of its own", param_hint="--own-store")
+    if (own_store or own_data_dir) in {store, data_dir} - {None}:
+        raise typer.BadParameter("is the common store; a broker's own is another", param_hint="--own-store")
