@@ -1,3 +1,14 @@
 """Fixtures live in modules named by what they fix; this file only registers them."""
 
-pytest_plugins = ["fix_store", "fix_connections", "fix_broker", "fix_proxy"]
+import os
+import signal
+from pathlib import Path
+
+# A shell that runs this in the background lets nobody hear Ctrl-C, which some tests press.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Short-lived JVMs gain nothing from the second compiler and the parallel collector.
+os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "spark")
+
+pytest_plugins = ["fix_store", "fix_connections", "fix_broker", "fix_coverage", "fix_proxy"]

@@ -21,6 +21,8 @@ def make_checkout(parent: Path) -> Path:
     (root / "src" / "nuncius").mkdir(parents=True)
     (root / "src" / "nuncius" / "__init__.py").touch()
     (root / "src" / "nuncius" / "__main__.py").write_text(STUB)
+    (root / "src" / "nuncius" / "pipeline").mkdir()
+    shutil.copy(ROOT / "src" / "nuncius" / "pipeline" / "compiled.py", root / "src" / "nuncius" / "pipeline")
     shutil.copy(ROOT / "nuncius", root / "nuncius")
     return root
 
@@ -124,6 +126,16 @@ def test_two_first_uses_at_once(checkout: Path) -> None:
         done = list(pool.map(lambda name: run(checkout / "nuncius", name), ["one", "two"]))
     assert [one.stdout for one in done] == ["ran one\n", "ran two\n"]
     assert sum("making" in one.stderr for one in done) == 1
+
+
+def test_a_place_where_nothing_can_be_made(checkout: Path) -> None:
+    """Where the environment cannot be made the script says so, in a sentence."""
+    (checkout / ".venv.lock").mkdir()
+    done = run(checkout / "nuncius", "up")
+    assert done.returncode != 0
+    assert done.stdout == ""
+    assert done.stderr.startswith("nuncius: cannot set up beside this script")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_no_python(checkout: Path, tmp_path: Path) -> None:

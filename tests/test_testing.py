@@ -129,7 +129,7 @@ def test_a_killed_test_leaves_nothing_behind(kill_node_first: bool) -> None:
         node.send_signal(signal.SIGKILL)
     process.kill()
     process.communicate()
-    _, alive = psutil.wait_procs(left, timeout=30)
+    _, alive = psutil.wait_procs(left, timeout=300)
     assert alive == []
     assert not directory.parent.exists()
 

@@ -4,7 +4,6 @@ subscriber has every message once, in order."""
 import asyncio
 import contextlib
 import random
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,8 +22,8 @@ SUBSCRIBERS = ("sub-0", "sub-1", "sub-2")
 AWAY = "away"  # subscribes at the beginning and comes back at the end
 TOPIC = "news"
 EACH = 60  # messages of a publisher
-KILLS = 12
-SECONDS = 200.0
+VICTIMS = ("node", "node", *PUBLISHERS, *SUBSCRIBERS)
+SECONDS = 400.0
 ONE_IN = 25  # answers that get lost
 
 
@@ -119,13 +118,6 @@ class Troupe:
             await process.wait()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 async def make_topic(dsn: str, partitions: int) -> None:
     connection = await asyncpg.connect(dsn)
     await connection.fetch("select nuncius.create_topic($1, $2)", TOPIC, partitions)
@@ -151,14 +143,12 @@ def check(file: Path) -> list[str]:
     return list(texts)
 
 
-@pytest.mark.timeout(SECONDS + 60)
 @pytest.mark.parametrize("partitions", [1, 3])
 async def test_exactly_once(tmp_path: Path, partitions: int) -> None:
     """Every subscriber's file holds exactly the messages put since it subscribed, once, in order, and so does
     that of one who was away all the time. In a topic with one partition all see the same order."""
     dice = random.Random(partitions)
-    port = free_port()
-    killed = []
+    port = testing.free_port()
     with testing.broker(f"--zeromq-port={port}") as broker:
         await make_topic(broker.dsn, partitions)
         for name in (*SUBSCRIBERS, AWAY):
@@ -169,11 +159,9 @@ async def test_exactly_once(tmp_path: Path, partitions: int) -> None:
             try:
                 for name in (*PUBLISHERS, *SUBSCRIBERS):
                     await troupe.start(name)
-                for _ in range(KILLS):
+                for victim in dice.sample(VICTIMS, len(VICTIMS)):
                     target = proxy.answers + dice.randint(5, 50)
                     await until(lambda target=target: proxy.answers >= target, SECONDS)  # type: ignore[misc]
-                    victim = dice.choice(["node", "node", *PUBLISHERS, *SUBSCRIBERS])
-                    killed.append(victim)
                     if victim == "node":
                         await asyncio.to_thread(broker.kill)
                         await asyncio.to_thread(broker.start)
@@ -184,9 +172,6 @@ async def test_exactly_once(tmp_path: Path, partitions: int) -> None:
                 await troupe.finish()
             finally:
                 await troupe.end()
-    assert "node" in killed
-    assert {*killed} & {*PUBLISHERS}
-    assert {*killed} & {*SUBSCRIBERS}
     assert proxy.lost > 0
     orders = [check(tmp_path / f"{name}.txt") for name in (*SUBSCRIBERS, AWAY)]
     if partitions == 1:

@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
 from nuncius import testing
 from nuncius.client import AsyncClient, AsyncSubscription, NunciusError
 from nuncius.store import embedded
@@ -95,7 +93,6 @@ async def check(client: AsyncClient, ledger: Ledger) -> None:
     assert set(ledger.put) <= set(waiting), "an acknowledged message is missing"
 
 
-@pytest.mark.timeout(240)
 async def test_killing_the_node() -> None:
     """However often a node is killed, every acknowledged message is there once, every resent one is stored
     once, and a subscriber sees all of them in order."""
@@ -109,7 +106,6 @@ async def test_killing_the_node() -> None:
     assert not ledger.refused
 
 
-@pytest.mark.timeout(240)
 async def test_killing_postgresql(data_dir: Path) -> None:
     """The same when it is PostgreSQL that is killed, and the node has to find it again."""
     server = embedded.start(data_dir)
@@ -124,7 +120,6 @@ async def test_killing_postgresql(data_dir: Path) -> None:
         await run(broker, 4, strike)
 
 
-@pytest.mark.timeout(240)
 async def test_a_store_that_is_away_for_a_while(data_dir: Path) -> None:
     """While the store is away for ten seconds calls wait; when it is back they are carried out, once."""
     server = embedded.start(data_dir)

@@ -74,7 +74,6 @@ async def consume(broker: Broker, jobs: int, ledger: Ledger, connection: Connect
             ledger.settled.append(int(one.message.body))
 
 
-@pytest.mark.timeout(240)
 async def test_killing_nodes_that_hold_messages(
     dsn: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

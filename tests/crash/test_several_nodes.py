@@ -26,7 +26,6 @@ async def clients(nodes: list[testing.Broker], each: int) -> AsyncIterator[list[
         yield [await stack.enter_async_context(client) for client in made]
 
 
-@pytest.mark.timeout(180)
 async def test_a_queue_between_nodes(nodes: list[testing.Broker]) -> None:
     """Putters and takers at all nodes at once: every message is taken once, none is lost, and of each putter
     and priority each taker gets messages in order."""
@@ -63,7 +62,6 @@ async def test_a_queue_between_nodes(nodes: list[testing.Broker]) -> None:
                 assert numbers == sorted(numbers)
 
 
-@pytest.mark.timeout(180)
 async def test_strict_order_between_nodes(nodes: list[testing.Broker]) -> None:
     """What is in a queue is taken in strict priority order, oldest first, whichever node is asked in turn."""
     async with clients(nodes, 1) as everybody, asyncio.timeout(120):
@@ -78,7 +76,6 @@ async def test_strict_order_between_nodes(nodes: list[testing.Broker]) -> None:
         assert taken == sorted(taken)
 
 
-@pytest.mark.timeout(180)
 async def test_a_topic_between_nodes(nodes: list[testing.Broker]) -> None:
     """Publishers and subscribers at all nodes at once: every subscriber sees the same sequence, without gaps
     or doubles, and each publisher in its order."""
@@ -108,7 +105,6 @@ async def test_a_topic_between_nodes(nodes: list[testing.Broker]) -> None:
         assert mine == list(range(total))
 
 
-@pytest.mark.timeout(180)
 async def test_a_client_that_changes_nodes(nodes: list[testing.Broker]) -> None:
     """A client whose node is killed goes on at another; nothing is lost or doubled on the way."""
     url = "nuncius://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)

@@ -7,8 +7,6 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
-import pytest
-
 from nuncius import testing
 from nuncius.doors.telesto import telesto_table as table
 from nuncius.doors.telesto.telesto_table import Dialect, ErrorType, ReadMode
@@ -17,6 +15,7 @@ from telesto_peer import Peer, message
 CLIENTS = 24
 KILLS = 12
 SECONDS_OF_LOAD = 60
+PAUSE = 0.02  # a client thinks between requests: the nodes shall be busy, not this machine
 
 
 @dataclass
@@ -71,6 +70,7 @@ class Worker:
                 await self._put(peer)
             else:
                 await self._read(peer)
+            await asyncio.sleep(PAUSE)
 
     async def _put(self, peer: Peer) -> None:
         text = next(self._texts)
@@ -105,7 +105,6 @@ async def drain(port: int, queue: int, account: Account) -> None:
     await peer.close()
 
 
-@pytest.mark.timeout(300)
 async def test_killing_one_of_two_nodes() -> None:
     """Whatever node is killed, no message is read twice, every message that was put is read once, and what a
     dying connection left uncertain is at most the one request that was under way on it."""
@@ -124,7 +123,7 @@ async def test_killing_one_of_two_nodes() -> None:
             target = account.read.total() + dice.randint(20, 400)
             while account.read.total() < target or loop.time() < begin + kill * SECONDS_OF_LOAD / KILLS:
                 account.moved.clear()
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     await account.moved.wait()
             victim = dice.choice([first, second])
             await asyncio.to_thread(victim.kill)

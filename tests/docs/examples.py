@@ -23,7 +23,7 @@ from nuncius.testing import Broker
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PORT = "127.0.0.1:9001"  # in the pages; the broker of a test listens elsewhere
-SECONDS = 200
+SECONDS = 600
 JAVA_SAYS = "WARNING: Using incubator modules: jdk.incubator.vector"  # when Spark starts it
 
 _BLOCK = re.compile(r"(<!-- not run: [^>]+ -->\n)?^```(python|sh|sql)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -9,7 +9,6 @@ import nuncius.testing
 from docs.examples import PAGES, ROOT, Example, examples, run, steps
 
 
-@pytest.mark.timeout(600)  # a page may start Spark several times
 @pytest.mark.parametrize("page", [page for page in PAGES if examples(page)], ids=lambda page: page.name)
 def test_examples(page: Path, tmp_path: Path) -> None:
     """Every example of a page runs, in order, and prints what the page says."""
