@@ -1,6 +1,7 @@
 """`nuncius up` says when it is ready, ends cleanly, and says in one line what is wrong."""
 
 import asyncio
+import http.client
 import json
 import os
 import pty
@@ -275,6 +276,7 @@ async def test_a_newer_database(dsn: str) -> None:
         (["--store", "x", "--data-dir", "y"], "not both"),
         (["--store", "x", "--store-port", "5432"], "embedded server only"),
         (["--workers", "0"], "--workers"),
+        (["--allow-origin", "*"], "like https://example.org"),
         (["--log-level", "loud"], "--log-level"),
         (["--nonsense"], "No such option"),
     ],
@@ -285,6 +287,19 @@ def test_wrong_use(arguments: list[str], words: str) -> None:
     assert done.returncode == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_site_that_is_allowed(dsn: str) -> None:
+    """Pages of a site that is named may use the HTTP door, those of others may not."""
+    friend = "https://friend.example"
+    with node("--store", dsn, "--http-port=0", "--allow-origin", friend) as started:
+        codes = []
+        for origin in (friend, "https://evil.example"):
+            connection = http.client.HTTPConnection("127.0.0.1", started.ready["ports"]["http"], timeout=60)
+            connection.request("GET", "/livez", headers={"Origin": origin})
+            codes.append(connection.getresponse().status)
+            connection.close()
+    assert codes == [200, 403]
 
 
 def test_listening_to_everybody(dsn: str) -> None:

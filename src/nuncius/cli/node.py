@@ -50,6 +50,8 @@ class NodeSettings(msgspec.Struct, frozen=True):
     max_body: int = 8 << 20
     max_batch: int = 10_000
     max_connections: int = 10_000
+    allowed_origins: tuple[str, ...] = ()
+    """Sites whose pages may speak to the HTTP door."""
     max_attempts: int = 10
     """Deliveries of a message that nobody acknowledges, before it becomes a dead letter."""
     retry_delay: float = 2.0
@@ -211,6 +213,7 @@ async def _open_doors(
             partition_threshold=settings.partition_threshold,
             max_connections=settings.max_connections,
             console_port=console_port,
+            allowed_origins=settings.allowed_origins,
         ),
         "telesto": TelestoDoor(broker, settings.hold, trace, settings.max_connections),
         "stomp": stomp,

@@ -5,6 +5,7 @@ import importlib
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
@@ -106,6 +107,13 @@ def up(
         float,
         typer.Option(min=1, help="Seconds of silence that make producers, consumers and brokers inactive."),
     ] = 300.0,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ORIGIN",
+            help="A site whose pages may use HTTP and WebSockets, like https://example.org. Repeatable.",
+        ),
+    ] = None,
     read_only_console: Annotated[
         bool, typer.Option("--read-only-console", help="The console at /console shows and changes nothing.")
     ] = False,
@@ -127,6 +135,7 @@ def up(
         "http": port("--http-port", http_port),
         "tribbler": port("--tribbler-port", tribbler_port),
     }
+    sites = origins(allow_origin or ())
     from nuncius.cli import embedding, logs, node, ready, supervisor
 
     logs.configure(log_level, log_format)
@@ -150,11 +159,12 @@ def up(
             max_body,
             max_batch,
             max_connections,
-            max_attempts,
-            retry_delay,
+            max_attempts=max_attempts,
+            retry_delay=retry_delay,
             partition_threshold=partition_threshold,
             inactive_after=inactive_after,
             read_only_console=read_only_console,
+            allowed_origins=sites,
         )
         announce = ready.announcement(store, file=ready_file, data_dir=data_dir, on_leash=on_leash)
         if workers == 1:
@@ -168,6 +178,17 @@ def up(
                 log_format=log_format,
                 on_leash=on_leash,
             )
+
+
+def origins(given: Sequence[str]) -> tuple[str, ...]:
+    from nuncius.doors.http.origins import is_origin
+
+    for origin in given:
+        if not is_origin(origin):
+            raise typer.BadParameter(
+                f"{origin} is none: write it like https://example.org", param_hint="--allow-origin"
+            )
+    return tuple(given)
 
 
 def port(option: str, text: str) -> int | None:

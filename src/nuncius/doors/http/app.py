@@ -12,6 +12,7 @@ from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.errors import EXPECTED, Failed, Problem, failed
 from nuncius.doors.http.exchange import Disconnected, Exchange, Receive, Scope, Send
 from nuncius.doors.http.operations import PREFIX, Operation, Router
+from nuncius.doors.http.origins import Origins
 from nuncius.doors.http.plain import Plain
 
 log = logging.getLogger(__name__)
@@ -30,17 +31,22 @@ class App:
         operations: Sequence[Operation],
         websockets: WebSockets,
         console: Console | None = None,
+        origins: Origins | None = None,
     ) -> None:
         self._desk = desk
         self._console = console
         self._router = Router(operations)
         self._websockets = websockets
+        self._admits = (origins or Origins()).admit
         self._fixed = report.Report(desk).endpoints | Plain(desk, operations).endpoints
         self._count = desk.metrics.requests.count
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._websockets(scope, receive, send)
+            if self._admits(scope):
+                await self._websockets(scope, receive, send)
+            else:  # before it is accepted this is a 403
+                await send({"type": "websocket.close"})
             return
         start = time.perf_counter()
         exchange = Exchange(scope, receive, send, self._desk.broker.pressure, self._desk.closing)
@@ -50,7 +56,9 @@ class App:
         methods = self._fixed.get(path)
         name = UNKNOWN
         try:
-            if methods is not None:
+            if not self._admits(scope):
+                await _answer(exchange, Failed(403, "not_allowed", "a page of another site asked for this"))
+            elif methods is not None:
                 name = path.decode()
                 await methods.get(scope["method"], report.unknown)(exchange)
             elif path.startswith(PREFIX):

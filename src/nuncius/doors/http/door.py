@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import uvicorn
@@ -20,6 +20,7 @@ from nuncius.doors.http.console import Console
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.growth import Growth
 from nuncius.doors.http.metrics import Metrics
+from nuncius.doors.http.origins import Origins
 from nuncius.doors.http.websocket import carry
 from nuncius.doors.wire import WebSocketPath
 
@@ -46,6 +47,7 @@ class HttpDoor:
         partition_threshold: int = PARTITION_THRESHOLD,
         max_connections: int = MAX_CONNECTIONS,
         console_port: int | None = None,
+        allowed_origins: Collection[str] = (),
     ) -> None:
         self._broker = broker
         self._max_connections = max_connections
@@ -64,7 +66,7 @@ class HttpDoor:
         console = None if console_port is None else Console(console_port)
         if console is not None:
             routes.append(WebSocketRoute("/console/{rest:path}", console.websocket))
-        self._app = App(self.desk, v1.OPERATIONS, Router(routes), console)
+        self._app = App(self.desk, v1.OPERATIONS, Router(routes), console, Origins(allowed_origins))
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
 
