@@ -13,6 +13,8 @@ from nuncius.store.errors import DatabaseTooNew, StoreError, UnsupportedServer
 from store.catalogue import describe
 
 SQL = Path(migrations.__file__).parent / "sql"
+# What earlier versions of the program printed for an empty database, named by the version it then had.
+RELEASED = {int(file.stem): file.read_text() for file in (Path(__file__).parent / "released").glob("*.sql")}
 
 
 @pytest.fixture
@@ -113,6 +115,35 @@ async def test_printed_script_for_another_version(empty_dsn: str, empty: Connect
     assert "at version 1" in psql(empty_dsn, script).stderr
     assert await migrations.version(empty) is None
     assert "up to date" in migrations.pending_sql(after=2, sql=sql)
+
+
+def test_released_migrations_stay() -> None:
+    """A migration that some database has had is never edited."""
+    for version, script in RELEASED.items():
+        for file in sorted((SQL / "migrations").glob("*.sql"))[:version]:
+            assert file.read_text().rstrip() in script, f"{file.name} in the script of version {version}"
+
+
+@pytest.mark.parametrize("released", RELEASED)
+async def test_an_older_database(empty_dsn: str, empty: Connection, dsn: str, released: int) -> None:
+    """A database that an earlier program made becomes like a new one, and keeps what is in it."""
+    assert psql(empty_dsn, RELEASED[released]).stderr == ""
+    await empty.execute(
+        "select nuncius.create_queue('jobs');"
+        "select nuncius.put_message(1, 0, 0, 0, 3, 'sweep'), nuncius.put_message(1, 0, 0, 0, 9, 'fire');"
+        "select nuncius.publish('news', 'first'), nuncius.publish('news', 'second');"
+        "select nuncius.subscribe('news', 'me', 'earliest');"
+    )
+    assert await migrations.migrate(empty) == [*range(released + 1, migrations.newest() + 1)]
+    new = await asyncpg.connect(dsn)
+    assert await describe(empty) == await describe(new)
+    await new.close()
+    taken = "select message from nuncius.read_message_by_priority(1, 0, 0)"
+    assert [await empty.fetchval(taken) for _ in range(3)] == [b"fire", b"sweep", None]
+    assert await empty.fetchval("select nuncius.publish('news', 'third')") == 2
+    assert await empty.fetchval("select nuncius.confirm('news', 'me', 3)")
+    entries = await empty.fetch("select body from nuncius.fetch('news')")
+    assert [row["body"] for row in entries] == [b"first", b"second", b"third"]
 
 
 @pytest.mark.parametrize(

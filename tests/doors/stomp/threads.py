@@ -32,6 +32,7 @@ class Ear(stomp.ConnectionListener):  # type: ignore[misc]  # it ships no types
         self._receipts: Queue[str] = Queue()
         self._errors: Queue[Any] = Queue()
         self._ends: Queue[None] = Queue()
+        self._beats: Queue[None] = Queue()
 
     def on_message(self, frame: Any) -> None:
         self._messages.put(frame)
@@ -45,6 +46,9 @@ class Ear(stomp.ConnectionListener):  # type: ignore[misc]  # it ships no types
     def on_disconnected(self) -> None:
         self._ends.put(None)
 
+    def on_heartbeat(self) -> None:
+        self._beats.put(None)
+
     def message(self) -> Any:
         return self._messages.get(timeout=SECONDS)
 
@@ -53,6 +57,9 @@ class Ear(stomp.ConnectionListener):  # type: ignore[misc]  # it ships no types
 
     def error(self) -> Any:
         return self._errors.get(timeout=SECONDS)
+
+    def beat(self) -> None:
+        self._beats.get(timeout=SECONDS)
 
     def end(self) -> None:
         self._ends.get(timeout=SECONDS)
