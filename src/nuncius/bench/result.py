@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -41,6 +42,32 @@ class Goal:
         )
 
 
+WORTH_SAYING = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Processors:
+    """What all processors together have done since the machine started, in seconds."""
+
+    busy: float
+    stolen: float
+    """A virtual machine wanted to run and its host had no processor free."""
+
+    @classmethod
+    def now(cls) -> "Processors":
+        times = psutil.cpu_times()._asdict()
+        stolen = times.get("steal", 0.0)
+        return cls(sum(times.get(kind, 0.0) for kind in _WORK) + stolen, stolen)
+
+    def stolen_until(self, later: "Processors") -> float:
+        """The share of the time that was wanted in between and not given."""
+        busy = later.busy - self.busy
+        return (later.stolen - self.stolen) / busy if busy > 0 else 0.0
+
+
+_WORK = ("user", "nice", "system", "irq", "softirq")
+
+
 @dataclass(slots=True)
 class Result:
     name: str
@@ -50,10 +77,17 @@ class Result:
     """Figures for which something is not here that they need; null in the file."""
     tools: dict[str, str] = field(default_factory=dict)
     """Which of several programs a figure was taken with; beside the machine in the file."""
+    begun: Processors = field(default_factory=Processors.now)
+
+    @property
+    def stolen(self) -> float:
+        """How much of the processors' time other guests of the host had while this was measured."""
+        return round(self.begun.stolen_until(Processors.now()), 2)
 
     def write(self, path: Path) -> None:
         figures = {**self.figures, **dict.fromkeys(self.unmeasured)}
-        document = {"name": self.name, "machine": machine() | self.tools, "figures": figures}
+        about = machine() | {"stolen": self.stolen} | self.tools
+        document = {"name": self.name, "machine": about, "figures": figures}
         path.write_text(json.dumps(document, indent=2) + "\n")
 
     def show(self, console: Console) -> None:
@@ -76,6 +110,9 @@ class Result:
                 goals.add_row(goal.title, f"{ratio:.2f}", wanted, "" if reached else "[red]missed")
         if self.goals:
             console.print(goals)
+        if self.stolen > WORTH_SAYING:
+            said = f"The host gave {self.stolen:.0%} of the processor time to others"
+            console.print(f"{said}: ratios count, the rest is too low.")
 
 
 def machine() -> dict[str, object]:
