@@ -50,6 +50,12 @@ def other_database(dsn: str, name: str) -> str:
     return f"{before.rsplit('/', 1)[0]}/{name}?{after}"
 
 
+def let_in(dsn: str, *, may: bool) -> None:
+    """Says whether a database takes new connections."""
+    name = dsn.split("?", 1)[0].rsplit("/", 1)[1]
+    execute(other_database(dsn, "postgres"), f"alter database {name} allow_connections {may}")
+
+
 def new_folder() -> Path:
     """A folder for data, with a path that is short enough for a socket."""
     return Path(tempfile.mkdtemp(prefix="nun-", dir=MEMORY if MEMORY.is_dir() else None))

@@ -185,6 +185,24 @@ async def test_somebody_holds_the_place(broker: Broker, connection: Connection) 
     assert await waiting == b"1"
 
 
+async def test_another_node_has_it_meanwhile(broker: Broker, connection: Connection) -> None:
+    """While we stand in line for a consumer's place, another node moves it past the message that we wanted:
+    it is that node's, and we hand out the next."""
+    await publish(broker, 3)
+    one, two = await consumer(broker), await consumer(broker)
+    assert await broker.consuming.consume(one) == b"0"
+    (partition_id,) = (await broker.topics.existing("t")).partition_ids
+    async with connection.transaction():
+        await connection.execute("select pg_advisory_xact_lock(78021, $1)", one.subscription_id)
+        waiting = asyncio.ensure_future(broker.consuming.consume(one))
+        assert await broker.consuming.consume(two) == b"0", "by now we were told that the place is taken"
+        await connection.execute(
+            "insert into nuncius.positions (subscription_id, partition_id, position) values ($1, $2, 2)",
+            *(one.subscription_id, partition_id),
+        )
+    assert await waiting == b"2"
+
+
 async def test_a_partition_that_cannot_be_read(broker: Broker) -> None:
     """Others are read first; if none of them has anything, the trouble is told."""
     await broker.topics.create("t", 2)

@@ -86,6 +86,26 @@ async def test_taking(node: Connection, mode: int, receiver: int) -> None:
 
 
 @pytest.mark.usefixtures("held")
+@pytest.mark.parametrize("mode", [1, 2])
+async def test_taking_ones_own_together(node: Connection, mode: int) -> None:
+    """Readers whose calls travel together touch as much at the end as at the beginning."""
+    jobs, taker, readers = await queue(node), Taker(), range(7, 12)
+    calls = [TakeCall(lambda _: None, None, jobs, reader, 0, 0, mode, BATCH) for reader in readers]
+    each = BATCH // len(readers)
+
+    async def put_and_take() -> None:
+        await put_many(
+            node,
+            *(Run(jobs, [b"x"], 1 + n % 9, receiver=reader) for n in range(each) for reader in readers),
+        )
+        assert [len(found) for found in await taker.take(node, calls, False)] == [each] * len(readers)
+
+    touched = await rounds(node, put_and_take)
+    assert await depth(node, jobs) == 0
+    assert touched[-1] < ALLOWED * touched[1], touched
+
+
+@pytest.mark.usefixtures("held")
 async def test_taking_from_an_empty_queue(node: Connection) -> None:
     """To find that there is nothing costs the same, however much there was."""
     jobs, taker = await queue(node), Taker()

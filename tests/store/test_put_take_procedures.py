@@ -9,6 +9,7 @@ import pytest
 
 from fix_connections import Connect
 from nuncius.store.driver import Connection
+from nuncius.store.taking import BY_PRIORITY, BY_TIME, TakeCall, Taker
 from racing import until_waiting
 from store.publishing_sql import publisher
 from store.queue_sql import Ask, Run, depth, put_many, queue, take_many, taken
@@ -283,6 +284,27 @@ async def test_readers_of_their_own_messages_go_together(connection: Connection)
     assert changes == 2
 
 
+@pytest.mark.parametrize("mode", [1, 2])
+@pytest.mark.parametrize("limit", [1, 5, 100])
+@pytest.mark.parametrize("waiting", [1, 32, 33, 34, 70])
+async def test_readers_of_many_messages_of_their_own(
+    connection: Connection, waiting: int, limit: int, mode: int
+) -> None:
+    """However many messages wait for readers who go together, each gets its first ones in the order it
+    asks for."""
+    jobs = await queue(connection)
+    sent: dict[int, list[tuple[int, bytes]]] = {7: [], 8: []}
+    for number in range(waiting):
+        for reader, mine in sent.items():
+            mine.append((1 + (7 * number + reader) % 10, b"%d %d" % (reader, number)))
+            await put_many(connection, Run(jobs, [mine[-1][1]], mine[-1][0], receiver=reader))
+    rows = await take_many(connection, *(Ask(jobs, reader, mode=mode, limit=limit) for reader in sent))
+    for number, mine in enumerate(sent.values(), start=1):
+        ordered = sorted(mine, key=lambda one: -one[0]) if mode == 1 else mine
+        got = [row["message"] for row in rows if row["request"] == number]
+        assert got == [body for _, body in ordered[:limit]]
+
+
 @pytest.mark.parametrize("seed", range(10))
 async def test_answers_that_are_bounded_in_bytes(connection: Connection, seed: int) -> None:
     """Whoever asks again until nothing is left to say gets the same, in the same order, as in one answer."""
@@ -393,6 +415,32 @@ async def test_starting_after_a_place(connection: Connection) -> None:
     assert await taken(connection, Ask(jobs, 3, limit=9, after=after)) == [b"e", b"c"]
 
 
+@pytest.mark.parametrize("seed", range(10))
+async def test_a_taker_that_remembers_misses_nothing(connection: Connection, seed: int) -> None:
+    """Whatever is put and taken in between, takers find what they would find without their memory."""
+    dice, jobs, taker = random.Random(seed), await queue(connection), Taker()
+    kinds = [(receiver, mode) for receiver in (0, 7, 8) for mode in (BY_PRIORITY, BY_TIME)]
+    left: list[tuple[int, int, bytes]] = []  # receiver, priority, body; oldest first
+    for number in range(60):
+        put = [
+            (dice.choice((0, 7, 8)), dice.randint(1, 10), b"%d %d" % (number, n))
+            for n in range(dice.randint(0, 4))
+        ]
+        await put_many(
+            connection, *(Run(jobs, [body], priority, receiver=who) for who, priority, body in put)
+        )
+        left += put
+        asked = [(*kind, dice.randint(1, 3)) for kind in dice.sample(kinds, dice.randint(1, 3))]
+        calls = [TakeCall(lambda _: None, None, jobs, who, 0, 0, mode, limit) for who, mode, limit in asked]
+        found = await taker.take(connection, calls, False)
+        for (who, mode, limit), messages in zip(asked, found, strict=True):
+            fit = [one for one in left if one[0] in (0, who)]
+            if mode == BY_PRIORITY:
+                fit.sort(key=lambda one: -one[1])
+            assert [message.body for message in messages] == [body for _, _, body in fit[:limit]]
+            left = [one for one in left if one not in fit[:limit]]
+
+
 async def test_one_takes_at_a_time(connection: Connection, other: Connection, observer: Connection) -> None:
     """A second taker waits for the first, and gets what that one leaves: no false "nothing there"."""
     jobs = await queue(connection)
@@ -423,17 +471,18 @@ async def test_what_comes_between_two_looks(
     connection: Connection, other: Connection, observer: Connection, mode: int
 ) -> None:
     """A reader for whom nothing was addressed gets nothing younger than what is addressed to it meanwhile."""
-    jobs = await queue(connection)
-    await put_many(connection, Run(jobs, [b"old"]))
+    jobs, old = await queue(connection), [b"%d" % number for number in range(33)]
+    await put_many(connection, Run(jobs, old))
     await connection.execute(HELD_UP)
     await other.execute("select pg_advisory_lock(1, 1)")
-    asks = Ask(jobs, 7, mode=mode, limit=2), Ask(jobs, 8, mode=mode, limit=2)
+    asks = Ask(jobs, 7, mode=mode, limit=20), Ask(jobs, 8, mode=mode, limit=20)
     taking = asyncio.ensure_future(take_many(connection, *asks))
     await until_waiting(observer, connection.get_server_pid())
     await put_many(other, Run(jobs, [b"for 7"], receiver=7))
     await put_many(other, Run(jobs, [b"for anyone"]), Run(jobs, [b"urgent"], priority=9))
     await other.execute("select pg_advisory_unlock(1, 1)")
-    assert [(row["request"], row["message"]) for row in await taking] == [(1, b"old")]
+    rows = await taking
+    assert [[row["message"] for row in rows if row["request"] == n] for n in (1, 2)] == [old[:20], old[20:]]
     expected = {1: [b"urgent", b"for 7", b"for anyone"], 2: [b"for 7", b"for anyone", b"urgent"]}
     assert await taken(other, Ask(jobs, 7, mode=mode, limit=9)) == expected[mode]
 

@@ -8,7 +8,7 @@ from nuncius.broker.subscriptions import Reader, Subscription, SubscriptionInfo
 from nuncius.broker.tails import Chunk, Slice
 from nuncius.broker.topic import PartitionInfo, Publisher, Retention, Topic, TopicInfo
 from nuncius.broker.transactions import Transaction
-from nuncius.broker.waiting import Waiter
+from nuncius.broker.waiter import Waiter
 from nuncius.store.fetching import Entries
 from nuncius.store.pressure import Pressure
 from nuncius.store.publishing import Placed

@@ -29,7 +29,8 @@ from nuncius.broker.putting import Putting, ignore, missing
 from nuncius.broker.queue import Queue, QueueInfo
 from nuncius.broker.topic import Publisher
 from nuncius.broker.topics import PER_ENTRY
-from nuncius.broker.waiting import Waiter, WaitingRoom
+from nuncius.broker.waiter import Waiter
+from nuncius.broker.waiting import WaitingRoom
 from nuncius.store.exchanging import Exchange, is_take
 from nuncius.store.putting import Letter, MissingQueues, PutCall, Stored, put_into_all
 from nuncius.store.store import Store

@@ -9,89 +9,18 @@ it got before) is passed over until it reads again.
 """
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import zip_longest
 from typing import Any
 
-from nuncius.broker.balance import Balance, Mark
+from nuncius.broker.balance import Balance
 from nuncius.broker.errors import NoSuchQueue
+from nuncius.broker.waiter import Line, Waiter
 from nuncius.store.combiner import Combiner
 from nuncius.store.exchanging import ExchangeCall
 from nuncius.store.putting import Letter, MissingQueues
 from nuncius.store.taking import Again, Leased, Message, TakeCall
-
-FEW = 100  # as many as a client asks for together; who takes more would hold up the puts of others
-
-
-class Waiter:
-    """One reader's request, from its first look to its answer."""
-
-    __slots__ = (
-        "caller",
-        "context",
-        "deadline",
-        "done",
-        "expected",
-        "finished",
-        "is_stalled",
-        "leased",
-        "letter",
-        "limit",
-        "looked",
-        "looking",
-        "mark",
-        "missed",
-        "mode",
-        "queue_id",
-        "receiver",
-        "sender",
-        "timer",
-    )
-
-    def __init__(
-        self,
-        queue_id: int,
-        receiver: int,
-        sender: int,
-        context: int,
-        mode: int,
-        limit: int,
-        deadline: float,
-        done: Callable[[Any], None],
-        caller: Hashable,
-        leased: bool,
-        is_stalled: Callable[[], bool],
-    ) -> None:
-        self.queue_id = queue_id
-        self.receiver = receiver
-        self.sender = sender
-        self.context = context
-        self.mode = mode
-        self.limit = limit
-        self.deadline = deadline
-        self.done = done
-        self.caller = caller
-        self.leased = leased  # the reader acknowledges what it gets
-        self.is_stalled = is_stalled
-        self.looked = False  # at least once
-        self.looking = False  # a take is under way
-        self.mark: Mark | None = None  # what was known when it began
-        self.missed = False  # something was put while it was, or there may be something for other reasons
-        self.letter: Letter | None = None  # what was put
-        self.expected: int | None = None  # its id, where that is known
-        self.finished = False
-        self.timer: asyncio.TimerHandle | None = None
-
-    @property
-    def travels(self) -> bool:
-        """Whether it can look in the transaction in which its message is put."""
-        return not self.leased and self.limit <= FEW
-
-    def fits(self, letter: Letter) -> bool:
-        if self.context:
-            return letter.context == self.context and letter.receiver == self.receiver
-        return letter.receiver in (0, self.receiver) and self.sender in (0, letter.sender)
 
 
 class WaitingRoom:
@@ -108,12 +37,16 @@ class WaitingRoom:
         self._leasing = leasing
         self._put_back = put_back
         self._give_up = give_up
-        self._waiters: dict[int, dict[Waiter, None]] = {}  # by queue, in order of arrival
+        self._waiters: dict[int, Line] = {}  # by queue
         self._expected: dict[int, Waiter] = {}  # who looks for a message, by its id
         self._balance = Balance()
+        self._loop = asyncio.get_running_loop()  # kept: asking for it costs a system call on Python 3.11
 
     def enter(self, waiter: Waiter) -> None:
-        self._waiters.setdefault(waiter.queue_id, {})[waiter] = None
+        line = self._waiters.get(waiter.queue_id)
+        if line is None:
+            line = self._waiters[waiter.queue_id] = Line()
+        line.add(waiter)
         if self._balance.is_nothing(waiter.queue_id, waiter.receiver, waiter.context):
             self._wait(waiter)
         else:
@@ -127,12 +60,12 @@ class WaitingRoom:
     def coming(self, queue_id: int, letters: Sequence[Letter]) -> list[Waiter | None]:
         """These are on their way into the queue; answers with the readers who were called for them."""
         self._balance.asked(queue_id, letters)
-        waiters = self._waiters.get(queue_id)
-        return [self._call(waiters, letter) for letter in letters] if waiters else []
+        line = self._waiters.get(queue_id)
+        return [self._call(line, letter) for letter in letters] if line is not None else []
 
-    def _call(self, waiters: Iterable[Waiter], letter: Letter) -> Waiter | None:
+    def _call(self, line: Line, letter: Letter) -> Waiter | None:
         """The first who can look at once; None if that is one who cannot do so in the same transaction."""
-        for waiter in waiters:
+        for waiter in line.candidates(letter):
             if not waiter.looking and waiter.fits(letter) and not waiter.is_stalled():
                 if not waiter.travels:
                     return None
@@ -149,18 +82,18 @@ class WaitingRoom:
     ) -> None:
         """These were put into the queue by this node and got these ids; for some, readers had been called."""
         self._balance.put(queue_id, letters)
-        waiters = self._waiters.get(queue_id)
-        if waiters:
+        line = self._waiters.get(queue_id)
+        if line is not None:
             for letter, message_id, waiter in zip_longest(letters, ids, called):
                 if waiter is not None and waiter.looking and not waiter.missed:
                     self._expect(waiter, letter, message_id)
                 else:
-                    self._wake_one(waiters, letter, message_id)
+                    self._wake_one(line, letter, message_id)
 
-    def _wake_one(self, waiters: Iterable[Waiter], letter: Letter, message_id: int | None = None) -> None:
+    def _wake_one(self, line: Line, letter: Letter, message_id: int | None = None) -> None:
         """The first who can look at once, or else the first who looks and has not missed anything yet."""
         looking = None
-        for waiter in waiters:
+        for waiter in line.candidates(letter):
             if not waiter.missed and waiter.fits(letter):
                 if not waiter.looking:
                     self._look(waiter)
@@ -194,8 +127,9 @@ class WaitingRoom:
 
     def _pass_by(self, waiter: Waiter) -> None:
         """What it was called for while it looked is somebody else's now."""
-        if waiter.letter is not None:
-            self._wake_one(self._waiters.get(waiter.queue_id, ()), waiter.letter)
+        line = self._waiters.get(waiter.queue_id)
+        if line is not None and waiter.letter is not None:
+            self._wake_one(line, waiter.letter)
 
     def look_again(self, queue_id: int | None) -> None:
         """Something may have come into this queue, or into any."""
@@ -284,11 +218,10 @@ class WaitingRoom:
     def _wait(self, waiter: Waiter) -> None:
         if waiter.timer is not None:
             return
-        loop = asyncio.get_running_loop()
-        if waiter.deadline <= loop.time():
+        if waiter.deadline <= self._loop.time():
             self._time_out(waiter)
         else:
-            waiter.timer = loop.call_at(waiter.deadline, self._time_out, waiter)
+            waiter.timer = self._loop.call_at(waiter.deadline, self._time_out, waiter)
 
     def _time_out(self, waiter: Waiter) -> None:
         if waiter.looking or not (waiter.looked or waiter.finished):
@@ -305,8 +238,8 @@ class WaitingRoom:
         waiter.finished = True
         if waiter.timer is not None:
             waiter.timer.cancel()
-        waiters = self._waiters.get(waiter.queue_id)
-        if waiters is not None:
-            waiters.pop(waiter, None)
-            if not waiters:
+        line = self._waiters.get(waiter.queue_id)
+        if line is not None:
+            line.remove(waiter)
+            if not line:
                 del self._waiters[waiter.queue_id]

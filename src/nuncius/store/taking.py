@@ -3,7 +3,8 @@
 A queue that is emptied by deleting rows leaves dead entries at the head of its index until vacuum comes, and
 vacuum cannot come while anybody holds a transaction open. So the taker remembers, for each queue, receiver
 and priority, the last id that it took, and starts looking after it: ids are in commit order, so nothing
-can appear before it any more.
+can appear before it any more. Who took the oldest has left nothing older in any priority, who took by
+priority nothing older in a higher one.
 """
 
 from collections import deque
@@ -150,15 +151,16 @@ class Taker:
         own = self._after.get((queue_id, receiver), NOWHERE) if receiver else NOWHERE
         return ",".join(map(str, shared + own))
 
-    def remember(self, message: Message) -> None:
-        """It was taken, and nothing like it before it is left."""
+    def remember(self, message: Message, mode: int) -> None:
+        """It was taken, and nothing that is older and comes first in that mode is left."""
         pair = (message.queue_id, message.receiver_id)
         places = self._after.get(pair)
         if places is None:
             if len(self._after) >= REMEMBERED:
                 self._after.pop(next(iter(self._after)))
             places = self._after[pair] = [0] * PRIORITIES
-        places[message.priority - 1] = max(places[message.priority - 1], message.message_id)
+        lowest = message.priority - 1 if mode == BY_PRIORITY else 0
+        places[lowest:] = [max(place, message.message_id) for place in places[lowest:]]
 
 
 class Asking:
@@ -210,7 +212,7 @@ class Asking:
                 request = self._requests[number - 1]
                 found.setdefault(request, []).append(one)
                 if request[2] == 0 and request[3] == 0:
-                    self._taker.remember(message)
+                    self._taker.remember(message, request[4])
         return [
             Again.STALLED
             if call in self._stalled

@@ -1,4 +1,4 @@
--- Taking from queues. `take_many` at the end is the procedure; the others are its steps.
+-- Looking for what is to be taken out of queues: the steps of take_many, which is in the next file.
 --
 -- Requests are arrays with one item each, and are named by their ordinals: p_queues, p_receivers, p_senders,
 -- p_contexts, p_modes and p_after are those of take_many, p_most is how many messages each may have.
@@ -86,6 +86,9 @@ end $$;
 -- with nothing for anyone all others. No two of them have the same receiver. `requests` are those who want no more,
 -- whether they get something or not. One statement sees both kinds, so what comes for anyone after it is for a
 -- later look.
+--
+-- Most readers have few messages waiting. So who asks by age first gets a look at up to 33, in one search of the index:
+-- 32 or less are all there are. Only of more, and by priority, the first are looked for in each priority.
 create or replace function nuncius.find_own_messages(
     p_requests integer[], p_queues integer[], p_receivers integer[], p_contexts integer[], p_modes smallint[],
     p_limits integer[], p_after bigint[], out places tid[], out requests integer[]
@@ -101,15 +104,33 @@ begin
     ), served as materialized (
         select n from unnest(p_requests) n
         where p_contexts[n] <> 0 or p_queues[n] not in (select queue from shared)
+    ), few as materialized (
+        select n, ctid, message_id, count(*) over (partition by n) as number,
+            row_number() over (partition by n order by message_id) as place
+        from served, lateral (
+            select ctid, message_id from nuncius.messages
+            where queue_id = p_queues[n] and receiver_id = p_receivers[n]
+                and priority = any (array[1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+                and message_id > coalesce(least(
+                    p_after[20 * n - 9], p_after[20 * n - 8], p_after[20 * n - 7], p_after[20 * n - 6],
+                    p_after[20 * n - 5], p_after[20 * n - 4], p_after[20 * n - 3], p_after[20 * n - 2],
+                    p_after[20 * n - 1], p_after[20 * n]), 0)
+            limit 33) m
+        where p_contexts[n] = 0 and p_receivers[n] <> 0 and p_modes[n] <> 1
     )
     select array(
-            select own.ctid from served, lateral (
+            select ctid from few where number <= 32 and place <= p_limits[n]
+            union all
+            select own.ctid from (
+                select n from served where p_modes[n] = 1 and p_contexts[n] = 0 and p_receivers[n] <> 0
+                union all
+                select n from few where number > 32 and place = 1
+            ) many, lateral (
                 select m.ctid from generate_series(1, 10) p, lateral (
                     select ctid, message_id from nuncius.messages
                     where queue_id = p_queues[n] and receiver_id = p_receivers[n] and priority = p
                         and message_id > coalesce(p_after[20 * n - 10 + p], 0)
                     order by message_id limit p_limits[n]) m
-                where p_contexts[n] = 0 and p_receivers[n] <> 0
                 order by case when p_modes[n] = 1 then p end desc, m.message_id limit p_limits[n]
             ) own
             union all
@@ -118,10 +139,37 @@ begin
                 where queue_id = p_queues[n] and receiver_id = p_receivers[n]
                     and context = p_contexts[n] and context <> 0
                 order by case when p_modes[n] = 1 then priority end desc, message_id limit p_limits[n]
-            ) answer),
+            ) answer
+            where p_contexts[n] <> 0),
         array(select n from served)
     into places, requests;
 end $$;
+
+-- Whether the request of this ordinal starts after the same id in every priority, so that one id says it all.
+create or replace function nuncius.is_level(p_after bigint[], p_request integer)
+returns boolean language sql immutable as $$
+    select (p_after[20 * p_request] = all (p_after[20 * p_request - 9 : 20 * p_request])
+        and p_after[20 * p_request - 10] = all (p_after[20 * p_request - 19 : 20 * p_request - 10])) is not false
+$$;
+
+-- What a request may have, whatever the priority: what is for its receiver and what is for anyone, in one search of the
+-- index for each; or answers to it, if it has a context. At most 33, and not the first: so 32 or less are all there are.
+-- What has an id up to p_own or p_shared is gone.
+create or replace function nuncius.few_messages(
+    p_queue integer, p_receiver integer, p_context integer, p_own bigint, p_shared bigint
+) returns table (place tid, priority smallint, message_id bigint, bytes bigint) language sql stable as $$
+    (select ctid, priority, message_id, nuncius.size_of(message, headers) from nuncius.messages
+    where queue_id = p_queue and receiver_id = p_receiver and p_receiver <> 0 and p_context = 0
+        and priority = any (array[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]) and message_id > coalesce(p_own, 0))
+    union all
+    (select ctid, priority, message_id, nuncius.size_of(message, headers) from nuncius.messages
+    where queue_id = p_queue and receiver_id = 0 and p_context = 0
+        and priority = any (array[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]) and message_id > coalesce(p_shared, 0))
+    union all
+    (select ctid, priority, message_id, nuncius.size_of(message, headers) from nuncius.messages
+    where queue_id = p_queue and receiver_id = p_receiver and context = p_context and context <> 0)
+    limit 33
+$$;
 
 -- The first of these messages, in the order of the requests and of each request's own, up to so many bytes; and the
 -- very first, if p_at_least_one, however large it is.
@@ -201,138 +249,4 @@ begin
             ) turns
         ) joined
     ) summed;
-end $$;
-
--- Takes messages out of queues, for several requests in one transaction. One item a request: the queue,
--- the receiver (who sees its own messages and those for anyone), the sender (0: any), the context (0: any,
--- else only answers to that request), the mode (1: highest priority first, 2: oldest first), the limit.
---
--- p_after is where to start: twenty ids a request, for priorities 1 to 10 of messages for anyone, then for
--- the receiver; everything up to them has been taken. Null starts at the beginning. A caller that
--- remembers the last ids it took (without a sender or context: such takes leave nothing older behind)
--- does not have to walk over what is already gone but not vacuumed yet.
---
--- p_bytes bounds the answer: about so many bytes of messages and headers, but always at least one message. Null:
--- no bound. When it is reached, a row says so, and who got nothing has to ask again.
---
--- `request` is the ordinal of the request. Other numbers stand in rows that say something else:
---   0 busy, for the queue in queue_id   -1 no such queue   -2 there is more than p_bytes
--- Promises: strict order, no message twice, no false "nothing there", however many callers.
-create or replace function nuncius.take_many(
-    p_queues integer[], p_receivers integer[], p_senders integer[], p_contexts integer[],
-    p_modes smallint[], p_limits integer[], p_after bigint[] default null, p_wait boolean default true,
-    p_bytes bigint default null
-) returns table (
-    request integer, message_id bigint, queue_id integer, sender_id integer, receiver_id integer,
-    context integer, priority smallint, time_of_arrival timestamptz, message bytea, headers text
-) language plpgsql as $$
-#variable_conflict use_column
-declare
-    v_busy integer[] := nuncius.take_locks(78003, p_queues, p_queues, p_wait);
-    v_alone boolean := (select count(distinct q) = count(*) from unnest(p_queues) q);  -- one request a queue
-    v_rest integer[] := array(
-        select n from unnest(p_queues) with ordinality r(queue, n) where queue <> all (v_busy) order by n);
-    v_receivers integer[] := p_receivers;
-    v_leads integer[];              -- the request together with which each one is carried out; null: itself
-    v_upto bigint[];                -- the last ids that they may have, see join_requests
-    v_most bigint[] := p_limits;    -- how many all that are carried out with each one may have
-    v_requests integer[];
-    v_found tid[];
-    v_bytes bigint;
-    v_left bigint := p_bytes;
-begin
-    foreach queue_id in array v_busy loop
-        request := 0;
-        return next;
-    end loop;
-    -- From here on nobody else takes from these queues, so a row that was found stays where it is. Requests that
-    -- cannot want the same message go together: all, if each is for another queue; else first those who only
-    -- want what is for themselves, and the others in rounds, one after the other.
-    while v_rest <> '{}' loop
-        if v_alone then
-            v_requests := v_rest;
-        elsif v_requests is null then
-            v_requests := array(
-                select n from (
-                    select n, min(n) over (partition by p_queues[n], p_receivers[n]) as first_for_receiver
-                    from unnest(v_rest) n) ranked
-                where n = first_for_receiver and p_senders[n] = 0 and (p_contexts[n] = 0 or p_receivers[n] <> 0));
-            select places, requests into v_found, v_requests from nuncius.find_own_messages(
-                v_requests, p_queues, p_receivers, p_contexts, p_modes, p_limits, p_after);
-        else
-            if v_leads is null then
-                select receivers, leads, most, upto into v_receivers, v_leads, v_most, v_upto
-                from nuncius.join_requests(
-                    v_rest, p_queues, p_receivers, p_senders, p_contexts, p_modes, p_limits, p_after);
-                v_rest := array(select n from unnest(v_rest) n where v_leads[n] = n order by n);
-            end if;
-            -- Who asks for an answer wants only what is for himself; all others also want what is for anyone.
-            v_requests := array(
-                select n from (
-                    select n, is_open, min(n) over (partition by queue, receiver) as first_for_receiver,
-                        min(n) filter (where is_open) over (partition by queue) as first_open
-                    from (
-                        select n, p_queues[n] as queue, v_receivers[n] as receiver,
-                            p_contexts[n] = 0 or v_receivers[n] = 0 as is_open
-                        from unnest(v_rest) n) rest
-                ) ranked
-                where n = first_for_receiver and (not is_open or n = first_open));
-        end if;
-        if v_alone or v_leads is not null then
-            v_found := nuncius.find_messages(
-                v_requests, p_queues, v_receivers, p_senders, p_contexts, p_modes, v_most, p_after, v_upto);
-        end if;
-        if v_left is not null and v_found <> '{}' then
-            v_bytes := (
-                select sum(nuncius.size_of(message, headers)) from nuncius.messages where ctid = any (v_found));
-            if v_bytes > v_left then
-                v_found := nuncius.first_messages(v_found, v_left, v_left = p_bytes,
-                    v_requests, p_queues, v_receivers, p_contexts, p_modes);
-            end if;
-            v_left := v_left - v_bytes;
-        end if;
-        if v_found <> '{}' and v_leads is null then
-            return query
-            with taken as (
-                delete from nuncius.messages where ctid = any (v_found) returning *
-            )
-            select n, t.message_id, t.queue_id, t.sender_id, t.receiver_id, t.context, t.priority,
-                t.time_of_arrival, t.message, t.headers::text
-            from taken t join unnest(v_requests) n on p_queues[n] = t.queue_id
-                and (p_receivers[n] = t.receiver_id
-                    or t.receiver_id = 0 and (p_contexts[n] = 0 or p_receivers[n] = 0))
-            order by n, case when p_modes[n] = 1 then t.priority end desc, t.message_id;
-        elsif v_found <> '{}' then
-            return query
-            with taken as (
-                delete from nuncius.messages where ctid = any (v_found) returning *
-            ), ranked as (
-                select taken.*, n, row_number() over (partition by n
-                    order by case when p_modes[n] = 1 then taken.priority end desc, taken.message_id) as place
-                from taken join unnest(v_requests) n on p_queues[n] = taken.queue_id
-                    and (v_receivers[n] = taken.receiver_id
-                        or taken.receiver_id = 0 and (p_contexts[n] = 0 or v_receivers[n] = 0))
-            )
-            select s.m::integer, t.message_id, t.queue_id, t.sender_id, t.receiver_id, t.context, t.priority,
-                t.time_of_arrival, t.message, t.headers::text
-            from ranked t join (
-                select lead, m, p_limits[m] as most, sum(p_limits[m]) over (partition by lead order by m) as upto
-                from unnest(v_leads) with ordinality l(lead, m)
-            ) s on s.lead = t.n and t.place > s.upto - s.most and t.place <= s.upto
-            order by s.m, t.place;
-        end if;
-        exit when v_alone or v_left < 0;
-        v_rest := array(select n from unnest(v_rest) n where n <> all (v_requests) order by n);
-    end loop;
-    if v_left < 0 then
-        request := -2;
-        queue_id := null;
-        return next;
-    end if;
-    request := -1;
-    for queue_id in
-        select q from unnest(p_queues) q where not exists (select from nuncius.queues where queue_id = q)
-    loop
-        return next;
-    end loop;
 end $$;

@@ -1,0 +1,1 @@
+-- Readers of a queue for whom there is little share one look at it. Only procedures change, they are made again after this.
