@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from fix_store import let_in
 from nuncius.store import embedded
-from nuncius.store.combiner import Call, Combiner, Detour
+from nuncius.store.combiner import SPLIT_ROWS, Call, Combiner, Detour
 from nuncius.store.driver import Connection
 from nuncius.store.errors import CallFailed, OutcomeUnknown, StoreUnavailable
 from nuncius.store.store import Store
@@ -154,6 +155,19 @@ async def test_the_next_batch_is_made_up_ahead(store: Store, work: Work) -> None
     assert await results(third) == [25]
     assert told == [[4]]
     assert work.batches == [[1], [2], [4]]
+
+
+async def test_callers_make_up_two_halves(combiner: Combiner[Number], work: Work) -> None:
+    """A batch is at most half of all who wait or are about to come back, so that the other half can be
+    prepared and answered while it is stored. A few are not halved."""
+    first = await in_flight(work, combiner)
+    calls = await submit(combiner, *range(2, 101))
+    work.gate.set()
+    await results([first, *calls])
+    assert [len(batch) for batch in work.batches] == [1, 50, 49]
+    work.batches.clear()
+    await results(await submit(combiner, *range(1, SPLIT_ROWS + 1)))
+    assert [len(batch) for batch in work.batches] == [SPLIT_ROWS]
 
 
 async def test_batches_are_bounded_by_rows(store: Store, work: Work) -> None:
@@ -459,6 +473,25 @@ async def test_the_outcome_is_unknown(
     assert isinstance(outcome, OutcomeUnknown)
     await other.execute("select pg_advisory_unlock($1)", LOCK)
     assert await results(await submit(combiner, 5)) == [20]
+
+
+async def test_a_repeatable_call_that_cannot_be_repeated(dsn: str, work: Work, observer: Connection) -> None:
+    """A call that may be repeated and was on its way when the store went away may have been carried out: when
+    patience ends nobody says that nothing was stored."""
+    store = Store(dsn, patience=0.1)
+    await store.open()
+    combiner = store.combiner("test", work)
+    first = await in_flight(work, combiner)
+    (pid,) = await backends(observer, "nuncius test")
+    let_in(dsn, may=False)
+    await observer.fetchval("select pg_terminate_backend($1)", pid)
+    work.gate.set()
+    (outcome,) = await results([first])
+    assert isinstance(outcome, OutcomeUnknown)
+    (outcome,) = await results(await submit(combiner, 2))
+    assert isinstance(outcome, StoreUnavailable)
+    let_in(dsn, may=True)
+    await store.close()
 
 
 async def test_the_server_stops_and_starts(data_dir: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from fix_store import let_in
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreUnavailable
 from nuncius.store.lane import Lane
@@ -59,6 +60,20 @@ async def test_settings(dsn: str) -> None:
         assert await connection.fetchval("show lock_timeout") == "123ms"
         lane.discard()
     await lane.close()
+
+
+async def test_a_database_that_lets_nobody_in(
+    dsn: str, lane: Lane, observer: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A database that takes no connections for a while is waited for like a server that is away."""
+    await lane.connection()
+    let_in(dsn, may=False)
+    assert await terminate(observer, "nuncius test") == 1
+    lane.discard()
+    waiting = asyncio.ensure_future(lane.connection())
+    await until(lambda: "store unreachable" in caplog.text)
+    let_in(dsn, may=True)
+    assert await (await waiting).fetchval("select 1") == 1
 
 
 async def test_nobody_there(tmp_path: object) -> None:

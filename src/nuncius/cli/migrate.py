@@ -58,15 +58,9 @@ def migrate(
 async def _pending(dsn: str) -> str:
     from nuncius.cli.database import connected
     from nuncius.store import migrations
-    from nuncius.store.errors import DatabaseTooNew
 
     async with connected(dsn) as connection:
-        current = await migrations.version(connection) or 0
-    if current > migrations.newest():
-        raise DatabaseTooNew(
-            f"the database is at version {current}, this program knows {migrations.newest()}"
-        )
-    return migrations.pending_sql(current)
+        return migrations.pending_sql(await migrations.current(connection))
 
 
 async def _apply(dsn: str) -> list[int]:

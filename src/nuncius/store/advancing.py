@@ -7,6 +7,7 @@ import msgspec
 
 from nuncius.store.combiner import Call, Detour
 from nuncius.store.driver import Connection
+from nuncius.store.lane import CONNECTION_ERRORS
 
 ADVANCE = "select nuncius.advance_many($1, $2, $3, $4, $5, $6, $7, $8)"
 UNREAD = "select request, partitions, partition_ids, positions from nuncius.unread_many($1)"
@@ -20,7 +21,7 @@ PER_CALL = 200  # bytes of memory a call costs
 class AdvanceCall(Call):
     """One entry for a subscription: its place moves from that entry to the next."""
 
-    __slots__ = ("offset", "partition_id", "request_key", "subscription_id", "tries")
+    __slots__ = ("may_be_moved", "offset", "partition_id", "request_key", "subscription_id")
 
     def __init__(
         self,
@@ -41,7 +42,7 @@ class AdvanceCall(Call):
         self.partition_id = partition_id
         self.offset = offset
         self.request_key = request_key
-        self.tries = 0
+        self.may_be_moved = False  # an answer was lost; one that says "busy" is none
 
 
 class Unread(msgspec.Struct, frozen=True, gc=False):
@@ -85,7 +86,6 @@ async def advance(connection: Connection, calls: Sequence[AdvanceCall], wait: bo
     stretches: dict[tuple[int, int], _Stretch] = {}
     items, keys, offsets = [], [], []
     for call in calls:
-        call.tries += 1
         place = (call.subscription_id, call.partition_id)
         stretch = stretches.get(place)
         if stretch is None:
@@ -100,17 +100,23 @@ async def advance(connection: Connection, calls: Sequence[AdvanceCall], wait: bo
                 items.append(numbers[place])
                 keys.append(call.request_key)
                 offsets.append(call.offset)
-    positions: list[int] = await connection.fetchval(
-        ADVANCE,
-        [place[0] for place in stretches],
-        [place[1] for place in stretches],
-        [stretch.first for stretch in stretches.values()],
-        [stretch.end for stretch in stretches.values()],
-        items,
-        keys,
-        offsets,
-        wait,
-    )
+    try:
+        positions: list[int] = await connection.fetchval(
+            ADVANCE,
+            [place[0] for place in stretches],
+            [place[1] for place in stretches],
+            [stretch.first for stretch in stretches.values()],
+            [stretch.end for stretch in stretches.values()],
+            items,
+            keys,
+            offsets,
+            wait,
+        )
+    except CONNECTION_ERRORS:
+        for stretch in stretches.values():
+            for call in stretch.calls:
+                call.may_be_moved = True
+        raise
     results: dict[AdvanceCall, Any] = {}
     for stretch, position in zip(stretches.values(), positions, strict=True):
         outcome = _outcome(stretch, position)
@@ -124,8 +130,8 @@ def _outcome(stretch: _Stretch, position: int) -> int | Detour:
         return Detour.BUSY
     if position == NO_SUBSCRIPTION:
         return NO_SUBSCRIPTION
-    # When the store fell silent and was asked again, it may have moved the place the first time.
-    if position == MOVED or (position == stretch.end and stretch.calls[0].tries > 1):
+    # When the store fell silent and is asked again, it may have moved the place the first time.
+    if position == MOVED or (position == stretch.end and stretch.calls[0].may_be_moved):
         return ADVANCED
     return ELSEWHERE
 

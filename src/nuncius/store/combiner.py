@@ -141,16 +141,17 @@ class Combiner(Generic[C]):
 
     async def _run(self) -> None:
         # Callers that all wait for one batch all come back together with the next, and while PostgreSQL
-        # works nobody else does. So a pile that meets an idle combiner is taken in two halves: from
-        # then on one half is prepared and answered while the other is stored.
-        most = max(SPLIT_ROWS, (self._rows + 1) // 2)
+        # works nobody else does. So a batch is at most half of all who are here or about to come back: one
+        # half is prepared and answered while the other is stored.
+        back = 0  # rows of those who are answered next
         answers: list[tuple[C, Any]] = []
         upcoming: list[C] = []
         try:
             while upcoming or self._waiting:
-                batch = upcoming or self._next_batch(min(most, self._max_rows))
+                half = max(SPLIT_ROWS, (self._rows + back + 1) // 2)
+                batch = upcoming or self._next_batch(min(half, self._max_rows))
                 upcoming = []
-                most = self._max_rows
+                back = sum([call.rows for call in batch])
                 if not answers:
                     answers = await self._carry_out(self._lane, batch, False)
                     continue
@@ -158,7 +159,7 @@ class Combiner(Generic[C]):
                 await asyncio.sleep(0)  # lets it send the batch before the last one is answered
                 self._answer(answers)
                 answers = []
-                if self._ahead and self._waiting and self._rows >= sum(call.rows for call in batch):
+                if self._ahead and self._waiting and self._rows >= back:
                     # All are back already: PostgreSQL need not wait while the next batch is made up.
                     upcoming = self._next_batch(self._max_rows)
                     with contextlib.suppress(Exception):  # a fault shows when its turn has come
@@ -199,11 +200,12 @@ class Combiner(Generic[C]):
         """Has the batch stored; the answers are the caller's to give. Detours begin here, before the next
         batch is made up, so that nobody overtakes them."""
         answers: list[tuple[C, Any]] = []
+        lost: OutcomeUnknown | None = None  # what is left was on its way once, and may have been carried out
         while batch := self._not_detoured(batch, wait):
             try:
                 connection = await lane.connection()
             except StoreUnavailable as error:
-                answers += [(call, error) for call in batch]
+                answers += [(call, lost or error) for call in batch]
                 break
             begin = time.perf_counter()
             try:

@@ -8,6 +8,7 @@ connects again in the background; callers wait for it, up to a limit counted fro
 import asyncio
 import contextlib
 import logging
+from typing import Any
 
 import asyncpg
 
@@ -34,7 +35,22 @@ TRANSIENT_ERRORS: tuple[type[Exception], ...] = (
 # The same, and a connection attempt that takes too long.
 CONNECTING_ERRORS: tuple[type[Exception], ...] = (*CONNECTION_ERRORS, TimeoutError)
 
+# A server that lets nobody into the database: while it is restored under another name, say.
+_REFUSALS: tuple[type[Exception], ...] = (
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.ObjectNotInPrerequisiteStateError,
+)
+
 RECONNECT_SECONDS = 0.2
+
+
+async def connect(*arguments: Any, **options: Any) -> Connection:
+    """As the driver does it, but who is not let in learns of it like one whom nobody answers."""
+    try:
+        return await asyncpg.connect(*arguments, **options)
+    except _REFUSALS as error:
+        raise ConnectionRefusedError(str(error)) from error
 
 
 class Lane:
@@ -91,9 +107,7 @@ class Lane:
         complained = False
         while True:
             try:
-                self._connection = await asyncpg.connect(
-                    self._dsn, server_settings=self._settings, timeout=10
-                )
+                self._connection = await connect(self._dsn, server_settings=self._settings, timeout=10)
             except CONNECTING_ERRORS as error:
                 if not complained:
                     complained = True

@@ -66,11 +66,11 @@ async def migrate(connection: Connection, *, sql: Traversable | None = None) -> 
     is touched, and no lock is taken, when the database is up to date.
     """
     require_supported(connection.get_server_version().major)
-    if await _current(connection, sql) == newest(sql=sql):
+    if await current(connection, sql=sql) == newest(sql=sql):
         return []
     async with connection.transaction():
         await connection.execute(_PROLOGUE)
-        after = await _current(connection, sql)  # again: somebody may have migrated while we waited
+        after = await current(connection, sql=sql)  # again: somebody may have migrated while we waited
         pending = _after(after, sql)
         if pending:
             await connection.execute("".join(_steps(pending, sql)))
@@ -115,15 +115,15 @@ def pending_sql(after: int = 0, *, sql: Traversable | None = None) -> str:
     return "".join(parts)
 
 
-async def _current(connection: Connection, sql: Traversable | None) -> int:
+async def current(connection: Connection, *, sql: Traversable | None = None) -> int:
     """The database's version, 0 when it has none; refused when it is newer than ours."""
-    current = await version(connection) or 0
-    if current > newest(sql=sql):
+    found = await version(connection) or 0
+    if found > newest(sql=sql):
         raise DatabaseTooNew(
-            f"the database is at version {current}, this program knows {newest(sql=sql)}: "
+            f"the database is at version {found}, this program knows {newest(sql=sql)}: "
             "upgrade this program, or use the one that migrated the database"
         )
-    return current
+    return found
 
 
 def _after(after: int, sql: Traversable | None) -> list[Migration]:

@@ -12,7 +12,7 @@ from nuncius.store import migrations
 from nuncius.store.combiner import C, Combiner, Execute
 from nuncius.store.driver import Connection, Pool
 from nuncius.store.errors import CallFailed, OutcomeUnknown, StoreUnavailable
-from nuncius.store.lane import CONNECTING_ERRORS, TRANSIENT_ERRORS, Lane
+from nuncius.store.lane import CONNECTING_ERRORS, TRANSIENT_ERRORS, Lane, connect
 from nuncius.store.pressure import Pressure
 
 # A node's batches hold a lock for milliseconds; who holds it longer is somebody's transaction.
@@ -46,6 +46,7 @@ class Store:
         await self._check()
         self._pool = await asyncpg.create_pool(
             self.dsn,
+            connect=connect,
             min_size=0,  # asyncpg logs a traceback whenever it cannot keep up more
             max_size=POOL_SIZE,
             server_settings={"application_name": "nuncius pool", **ISOLATION},
@@ -53,7 +54,7 @@ class Store:
 
     async def _check(self) -> None:
         try:
-            connection = await asyncpg.connect(self.dsn, timeout=10)
+            connection = await connect(self.dsn, timeout=10)
         except CONNECTING_ERRORS as error:
             raise StoreUnavailable(f"cannot connect to the store: {error}") from error
         try:
@@ -105,9 +106,10 @@ class Store:
         return rows
 
     async def run(self, work: Callable[[Connection], Awaitable[Any]], *, repeatable: bool) -> Any:
-        """Does some work on a pooled connection."""
+        """Does some work on a pooled connection; work that may be repeated is, when its connection breaks."""
         assert self._pool is not None
         deadline = asyncio.get_running_loop().time() + self.patience
+        broken = False  # a connection was, under the work
         while True:
             sent = False
             try:
@@ -119,12 +121,14 @@ class Store:
             except TRANSIENT_ERRORS:
                 pass  # undone: try again
             except CONNECTING_ERRORS as error:
+                broken = broken or sent
                 if sent and not repeatable:
                     raise OutcomeUnknown(
                         f"the connection to the store broke during the call ({error})"
                     ) from error
                 if asyncio.get_running_loop().time() > deadline:
-                    raise StoreUnavailable(
+                    outcome = OutcomeUnknown if broken else StoreUnavailable
+                    raise outcome(
                         f"the store has not answered for {self.patience:g} seconds ({error})"
                     ) from error
             await asyncio.sleep(0.1)
