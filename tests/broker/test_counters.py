@@ -9,6 +9,7 @@ from nuncius.broker.counters import MOST_QUEUES, Counters
 from nuncius.broker.counters_model import EDGES, quantile
 from nuncius.broker.model import Letter, Stored
 from nuncius.doors.zeromq.session import ZeromqSession
+from nuncius.store.keys import APPEND, POST, Keys, Mention, WriteCall
 from nuncius.store.putting import PutCall
 
 
@@ -92,6 +93,17 @@ async def test_consumers_over_http_are_counted(broker: Broker) -> None:
     who = await broker.actors.consumers.find(str(number))
     await broker.consuming.consume(who)
     assert broker.counters.totals["http", "delivered"] == 1
+
+
+async def test_tribbles_are_published(broker: Broker) -> None:
+    """A post is an entry of a topic, and counted as one; other changes of keys are not."""
+    keys = Keys(broker.store)
+    mention = Mention("galileo:posts", "galileo:1", "galileo", b"moons")
+    for kind, key, said in ((POST, "galileo:1", mention), (APPEND, "galileo:follows", None)):
+        answer, done = future.new()
+        keys.write_soon(WriteCall(done, kind, 7, key, "kepler", said))
+        await answer
+    assert broker.counters.totals["tribbler", "published"] == 1
 
 
 def test_doors_are_known_by_their_callers() -> None:

@@ -1,6 +1,7 @@
 """The table of nodes, and who is given which partition."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
@@ -9,6 +10,7 @@ from nuncius.broker import Broker
 from nuncius.broker.errors import InvalidInput
 from nuncius.cluster.members import Member, Members, NoSuchBroker
 from nuncius.cluster.placement import Placement
+from nuncius.cluster.watching import Watch
 from nuncius.store.driver import Connection
 from nuncius.store.store import Store
 from racing import until
@@ -188,3 +190,45 @@ async def test_the_store_is_away(dsn: str, broker: Broker, caplog: pytest.LogCap
 
         made.participant.members.hear = fails  # type: ignore[method-assign]
         await until(lambda: "a look at the cluster failed by a fault of ours" in caplog.text)
+
+
+class Said(Members):
+    """A table of nodes that is nothing but a list of who said and asked what."""
+
+    def __init__(self) -> None:
+        self.silence = 0.0
+        self.words: list[str] = []
+
+    async def enter(
+        self, host: str, port: int, link_port: int, roles: Sequence[str], store_id: int = 1
+    ) -> int:
+        del host, link_port, roles, store_id
+        return port
+
+    async def hear(self, node_id: int) -> bool:
+        self.words.append(f"{node_id} is there")
+        return True
+
+    async def everybody(self) -> list[Member]:
+        self.words.append("who is?")
+        return []
+
+    async def leave(self, node_id: int, link_port: int) -> None:
+        """Nobody has to know."""
+
+
+async def test_the_store_is_back() -> None:
+    """After a time without the store, which was one for all, a node gives the others a moment to be heard
+    before it looks who is missing."""
+    table = Said()
+
+    async def heard(members: Sequence[Member]) -> None:
+        assert not members
+
+    watches = [Watch(table, heard, 0.05) for _ in range(2)]
+    await asyncio.gather(*(watch.begin(HOST, 1 + n, 0, ()) for n, watch in enumerate(watches)))
+    table.words.clear()
+    await until(lambda: len(table.words) >= 4)
+    for watch in watches:
+        await watch.end()
+    assert table.words[:4] == ["1 is there", "2 is there", "who is?", "who is?"]

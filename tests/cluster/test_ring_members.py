@@ -54,6 +54,18 @@ def test_an_id_is_taken() -> None:
         master.register(places(2, at="b"))
 
 
+def test_another_id() -> None:
+    """A node that is started again with another id, before all are there, is in the ring with that one; an
+    address that is the master's own changes nothing."""
+    master = Master(places(1, at="m"), 3, None)
+    master.register(places(2, at="a"))
+    assert not master.register(places(5, at="a")).ready
+    assert not master.register(places(6, at="m")).ready
+    with pytest.raises(CannotRegister, match="1 is taken"):
+        master.register(places(1, at="a"))
+    assert list(master.register(places(2, at="b")).places) == [Place(1, "m"), Place(2, "b"), Place(5, "a")]
+
+
 def test_a_ring_comes_back_as_it_was() -> None:
     """The nodes that it began with bring those along that were added later; other nodes make another ring."""
     before = Ring([Place(1, "m"), Place(2, "a"), Place(3, "added")], 2)

@@ -83,6 +83,16 @@ async def test_lists(either: RingStorage) -> None:
     assert await either.get("dga:l") is None
 
 
+async def test_numbers_that_rise(either: RingStorage) -> None:
+    """A number is put unless one as large is there, whatever the order in which they come."""
+    for number, expected in [(9, "9"), (10, "10"), (9, "10"), (10, "10"), (1 << 40, f"{1 << 40}")]:
+        await either.raise_to("k", number)
+        assert await either.get("k") == expected
+    await either.put("k", "7")
+    await asyncio.gather(*(either.raise_to("k", n) for n in (12, 30, 8, 21)))
+    assert await either.get("k") == "30"
+
+
 async def test_an_answer_is_the_callers_own(storage: RingStorage) -> None:
     """What a caller does with a list that it got is its own affair."""
     await storage.append("dga:l", "a")

@@ -230,6 +230,28 @@ async def test_processes_on_one_store(ring: World) -> None:
     assert len(await storage.get_list(posts_key("dga", 1))) == 3
 
 
+async def test_a_process_that_is_slow_to_announce(ring: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that begins a new list late, when others on its store are further, hides nothing."""
+    app = ring.first.tribbler
+    await users(ring, "dga")
+    storage = ring.first.storage
+    slow, fast = (Posting(storage, shared=True) for _ in "12")
+    for n in range(CHUNK):
+        await fast.post("dga", str(n))
+    raise_to = storage.raise_to
+
+    async def late(key: str, number: int) -> None:
+        monkeypatch.undo()
+        for n in range(2 * CHUNK):
+            await fast.post("dga", f"later {n}")
+        await raise_to(key, number)
+
+    monkeypatch.setattr(storage, "raise_to", late)
+    await slow.post("dga", "at last")
+    _, tribbles = await app.tribbles("dga")
+    assert len(tribbles) == 3 * CHUNK + 1
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_feeds_of_many(ring: World, seed: int) -> None:
     """Whoever is followed, and however much each has posted, a feed is exactly the newest of all."""

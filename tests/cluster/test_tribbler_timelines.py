@@ -35,7 +35,7 @@ async def post(ring: World, amount: int, authors: Sequence[str] = AUTHORS) -> No
 
 async def positions(ring: World) -> dict[str, list[int]]:
     found = await ring.first.local.recent([])
-    return {found.store: [start + count for start, count in zip(found.starts, found.counts, strict=True)]}
+    return {found.topic: [start + count for start, count in zip(found.starts, found.counts, strict=True)]}
 
 
 async def make_timeline(ring: World, *, run: int = 1, user: str = "reader") -> Timeline:
@@ -95,6 +95,30 @@ async def test_what_others_publish(ring: World, broker: Broker) -> None:
     assert await keys_read(ring) == 4
 
 
+async def test_what_only_looks_like_a_tribble(ring: World, broker: Broker) -> None:
+    """An entry of the topic that says that somebody has posted takes no place in a feed."""
+    await post(ring, 120)
+    await make_timeline(ring)
+    await broker.topics.publish(
+        "tribbles", [b'{"user": "author-1", "posted": %d, "contents": ""}' % (2**63 - 1)], keys=["author-1"]
+    )
+    assert await feed(ring) == await merged(ring)
+
+
+async def test_a_topic_that_was_deleted(ring: World, broker: Broker) -> None:
+    """Nothing of a feed is in the topic only: somebody may delete it, and posts make a new one."""
+    await post(ring, 50)
+    await make_timeline(ring)
+    await post(ring, 3)
+    await broker.topics.delete("tribbles")
+    assert await feed(ring) == await merged(ring)
+    await post(ring, 60)
+    assert await feed(ring) == await merged(ring)
+    await make_timeline(ring)
+    await post(ring, 3)
+    assert await keys_read(ring) == 4
+
+
 async def test_who_follows_few(ring: World) -> None:
     """Users who follow few get a merged feed, whatever a timeline says."""
     app = ring.first.tribbler
@@ -120,6 +144,27 @@ async def test_following_since(ring: World) -> None:
     assert "author-4" not in {author for author, _ in found}
     assert await keys_read(ring) < len(AUTHORS)
     await app.add_subscription("reader", "author-4")
+    assert await feed(ring) == await merged(ring)
+
+
+async def test_a_run_that_ends_meanwhile(ring: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress stands for the timelines of its run: one that was read before it was rewritten is not taken
+    for the new one."""
+    storage = ring.first.storage
+    await post(ring, 5)
+    await make_timeline(ring, run=1)
+    await post(ring, 3)
+    get = storage.get
+
+    async def get_and_run(key: str) -> str | None:
+        value = await get(key)
+        monkeypatch.undo()
+        made = await make_timeline(ring, run=2)
+        progress = Progress(made.lineage, made.run, made.at)
+        await storage.put(PROGRESS, msgspec.json.encode(progress).decode())
+        return value
+
+    monkeypatch.setattr(storage, "get", get_and_run)
     assert await feed(ring) == await merged(ring)
 
 
@@ -189,8 +234,8 @@ async def test_too_much_is_new(ring: World, monkeypatch: pytest.MonkeyPatch) -> 
 class Topic:
     """A node's topic, as others see it."""
 
-    def __init__(self, *partitions: int, store: str = "store") -> None:
-        self.store = store
+    def __init__(self, *partitions: int, name: str = "store-1") -> None:
+        self.name = name
         self.first = [0] * len(partitions)
         self.posts = [[(n * 1000 + m) for m in range(amount)] for n, amount in enumerate(partitions)]
         self.asked: list[list[int] | None] = []
@@ -199,14 +244,14 @@ class Topic:
     async def ask(self, _: str, offsets: list[int] | None) -> Posts:
         self.asked.append(offsets)
         if offsets is None:
-            return Posts(self.store, [], [], [], [], False)
+            return Posts(self.name, [], [], [], [], False)
         given = [*offsets, *([0] * len(self.posts))]
         starts = [max(first, at) for first, at in zip(self.first, given, strict=False)]
         parts = [posts[at : at + self.portion] for posts, at in zip(self.posts, starts, strict=True)]
         times = [time for part in parts for time in part]
         more = any(len(part) == self.portion for part in parts)
         await asyncio.sleep(0)
-        return Posts(self.store, starts, [len(part) for part in parts], ["x"] * len(times), times, more)
+        return Posts(self.name, starts, [len(part) for part in parts], ["x"] * len(times), times, more)
 
 
 def recent(topic: Topic) -> Recent:
@@ -223,14 +268,14 @@ async def test_only_what_is_new_is_asked_for() -> None:
     topic = Topic(10)
     topic.portion = 4
     known = recent(topic)
-    assert await times(known, {"store": [3]}) == [3, 4, 5, 6, 7, 8, 9]
+    assert await times(known, {"store-1": [3]}) == [3, 4, 5, 6, 7, 8, 9]
     assert topic.asked == [None, [3], [7]]
     topic.posts[0] += [10, 11]
-    assert await times(known, {"store": [5]}) == [5, 6, 7, 8, 9, 10, 11]
+    assert await times(known, {"store-1": [5]}) == [5, 6, 7, 8, 9, 10, 11]
     assert topic.asked[3:] == [[10]]
-    assert await times(known, {"store": [1]}) == list(range(1, 12))
+    assert await times(known, {"store-1": [1]}) == list(range(1, 12))
     topic.posts[0] += range(12, 40)
-    assert await times(known, {"store": [38]}) == [38, 39]
+    assert await times(known, {"store-1": [38]}) == [38, 39]
     assert topic.asked[-1] == [38]
 
 
@@ -238,25 +283,28 @@ async def test_partitions_and_stores() -> None:
     """A partition that is new, and a store that no timeline knows, are read from their beginning."""
     topic = Topic(3, 2)
     known = recent(topic)
-    assert await times(known, {"store": [1, 2]}) == [1, 2]
+    assert await times(known, {"store-1": [1, 2]}) == [1, 2]
     topic.posts.append([2000, 2001])
     topic.first.append(0)
-    assert await times(known, {"store": [1, 2]}) == [1, 2, 2000, 2001]
-    assert await times(recent(topic), {"another": [5]}) == [0, 1, 2, 1000, 1001, 2000, 2001]
-    assert await times(recent(Topic()), {"store": []}) == []
+    assert await times(known, {"store-1": [1, 2]}) == [1, 2, 2000, 2001]
+    assert await times(recent(topic), {"another-1": [5]}) == [0, 1, 2, 1000, 1001, 2000, 2001]
+    assert await times(recent(Topic()), {"store-1": []}) == []
 
 
 async def test_what_is_gone() -> None:
-    """Where retention has dropped something after the position, or the node has another store now, it is not
-    known what was posted."""
+    """Where retention has dropped something after the position, or the node has another store or topic now,
+    it is not known what was posted."""
     topic = Topic(10)
     topic.first = [4]
-    assert await times(recent(topic), {"store": [3]}) is None
+    assert await times(recent(topic), {"store-1": [3]}) is None
     known = recent(topic)
-    assert await times(known, {"store": [4]}) == [4, 5, 6, 7, 8, 9]
-    topic.store = "restored"
-    assert await times(known, {"store": [4]}) is None
-    assert await times(known, {"restored": [9]}) == [9]
+    assert await times(known, {"store-1": [4]}) == [4, 5, 6, 7, 8, 9]
+    topic.name = "restored-1"
+    assert await times(known, {"store-1": [4]}) is None
+    assert await times(known, {"restored-1": [9]}) == [9]
+    topic.name = "restored-2"  # as after the topic was deleted: what was only there is gone
+    assert await times(recent(topic), {"restored-1": [9]}) is None
+    assert await times(recent(topic), {"restored-1": [9], "restored-2": [9]}) == [9]
 
 
 async def test_many_ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,9 +312,9 @@ async def test_many_ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tribbler_recent, "WINDOW", 6)
     topic = Topic(8)
     known = recent(topic)
-    await times(known, {"store": [4]})
+    await times(known, {"store-1": [4]})
     topic.posts[0] += [8, 9]
-    found = await asyncio.gather(*(times(known, {"store": [at]}) for at in (4, 6, 8, 4, 9)))
+    found = await asyncio.gather(*(times(known, {"store-1": [at]}) for at in (4, 6, 8, 4, 9)))
     for at, some in zip((4, 6, 8, 4, 9), found, strict=True):
         assert some in (None, list(range(at, 10)))
-    assert await times(known, {"store": [9]}) == [9]
+    assert await times(known, {"store-1": [9]}) == [9]

@@ -30,11 +30,16 @@ class CountingStorage:
 
     async def get(self, key: str) -> str | None:
         self.calls["get"] += 1
+        self.calls["keys"] += 1
         return await self._storage.get(key)
 
     async def put(self, key: str, value: str) -> None:
         self.calls["put"] += 1
         await self._storage.put(key, value)
+
+    async def raise_to(self, key: str, number: int) -> None:
+        self.calls["raise_to"] += 1
+        await self._storage.raise_to(key, number)
 
     async def get_list(self, key: str) -> list[str]:
         self.calls["get_list"] += 1

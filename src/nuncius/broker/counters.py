@@ -31,6 +31,8 @@ SAMPLE_SECONDS = 1.0
 WINDOW = 60  # samples
 MOST_QUEUES = 10_000
 OTHERS = "http"
+RING = "tribbler"
+"""The door that changes keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class Counters:
             "confirm": self._confirmed,
             "acknowledge": self._acknowledged,
             "settle": self._settled,
+            "keys write": self._posted,
         }
 
     def attach(self, store: Store) -> None:
@@ -176,6 +179,14 @@ class Counters:
         counts = self._counts[ACKED]
         for call in calls:
             counts[type(call.caller)] += call.rows
+
+    def _posted(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
+        """A tribble is an entry of a topic. One that is sent again counts again: its answer is the same."""
+        posts = sum(
+            call.mention is not None and type(result) is int
+            for call, result in zip(calls, results, strict=True)
+        )
+        self._counts[PUBLISHED][RING] += posts
 
     def _touch(self, queue_id: int, put: int, taken: int) -> None:
         before = self.queues.get(queue_id)

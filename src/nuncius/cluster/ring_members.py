@@ -53,10 +53,13 @@ class Master:
         self._look()
 
     def register(self, places: Sequence[Place]) -> Registered:
-        """A node says that it is there, maybe again. Who has no address only wants to know."""
+        """A node says that it is there, maybe again, and then with another id if it was started with one. Who
+        has no address only wants to know."""
         host_port = places[0].host_port
-        if self.ring is None and host_port and host_port not in self._nodes:
-            taken = {place.node_id for others in self._nodes.values() for place in others}
+        if self.ring is None and host_port not in ("", self._me):
+            taken = {
+                place.node_id for node, others in self._nodes.items() if node != host_port for place in others
+            }
             if taken.intersection(place.node_id for place in places):
                 raise CannotRegister(f"the id {places[0].node_id} is taken by another node")
             self._nodes[host_port] = places

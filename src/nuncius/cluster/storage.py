@@ -55,6 +55,10 @@ class Storage(Protocol):
 
     async def put(self, key: str, value: str) -> None: ...
 
+    async def raise_to(self, key: str, number: int) -> None:
+        """Puts a number (from 0 on), unless one as large is there: however late this is done, it never takes
+        back what others have put meanwhile."""
+
     async def get_list(self, key: str) -> list[str]:
         """The items in the order in which they were added; empty also when there is no such list."""
 

@@ -37,12 +37,15 @@ class StorageNode:
         clock: Clock | None = None,
         patience: float = 30.0,
         give_up: Callable[[Exception], None] = lambda error: None,
+        observe: Callable[[Store], None] = lambda store: None,
     ) -> None:
-        """`give_up` is called when another process has become the owner of the keys."""
+        """`give_up` is called when another process has become the owner of the keys; `observe` may see to it
+        that what the store does is counted."""
         self._settings = settings
         self._connect = connect
         self._clock = clock or Clock()
         self._store = Store(dsn, patience=patience)
+        observe(self._store)
         self._ownership = Ownership(self._store, shared=settings is None, lost=give_up)
         self._master: Master | None = None
         self._leases: Leases | None = None

@@ -15,7 +15,7 @@ from nuncius.cluster.storage import Refused
 from nuncius.cluster.storage_cache import Cache, Fill, Value
 from nuncius.cluster.storage_peers import Found
 from nuncius.store.errors import StoreError
-from nuncius.store.keys import POST, PUT, Keys, Mention, ReadCall, WriteCall
+from nuncius.store.keys import APPEND, REMOVE, Keys, Mention, ReadCall, WriteCall
 
 MAX_KEY = 1024  # bytes
 MAX_VALUE = 8 << 20
@@ -194,6 +194,7 @@ def check(kind: int, key: str, item: str, mention: Mention | None) -> None:
         if len(name.encode("utf-8", "surrogateescape")) > MAX_KEY:
             raise Refused(f"a key has at most {MAX_KEY} bytes")
     if len(item) > MAX_VALUE or (mention is not None and len(mention.body) > MAX_VALUE):
-        raise Refused(f"a {'value' if kind in (PUT, POST) else 'list item'} has at most {MAX_VALUE} bytes")
+        what = "list item" if kind in (APPEND, REMOVE) else "value"
+        raise Refused(f"a {what} has at most {MAX_VALUE} bytes")
     if mention is not None and hash_of(mention.list_key) != hash_of(key):
         raise Refused("a post and its list have the same part before the colon")

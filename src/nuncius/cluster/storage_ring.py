@@ -16,7 +16,7 @@ from nuncius.cluster.storage import NoAnswer, Post, Refused, Status, StorageErro
 from nuncius.cluster.storage_cache import Cache, Value
 from nuncius.cluster.storage_owner import MAX_KEY, NotMine, Owner, check
 from nuncius.cluster.storage_peers import Connect, Found, Unreached
-from nuncius.store.keys import APPEND, POST, PUT, REMOVE, Mention
+from nuncius.store.keys import APPEND, POST, PUT, RAISE, REMOVE, Mention
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +96,9 @@ class RingStorage:
 
     async def put(self, key: str, value: str) -> None:
         await self.write(PUT, key, value)
+
+    async def raise_to(self, key: str, number: int) -> None:
+        await self.write(RAISE, key, str(number))
 
     async def append(self, key: str, item: str) -> Status:
         return Status(await self.write(APPEND, key, item))

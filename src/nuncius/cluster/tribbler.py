@@ -91,24 +91,27 @@ class Tribbler:
         status, followed = await self.subscriptions(user)
         if status is not TribbleStatus.OK:
             return status, []
-        newest = None
         if len(followed) >= self._timelines_from:
             newest = await self._from_timeline(user, frozenset(followed))
-        if newest is None:
-            newest = await feed.newest(self._storage, followed)
-        return status, await feed.read(self._storage, newest)
+            if newest is not None:
+                tribbles = await feed.read(self._storage, newest)
+                # Entries of the topic may be anybody's. One that is no tribble has taken the place of one.
+                if len(tribbles) == len(newest):
+                    return status, tribbles
+        return status, await feed.read(self._storage, await feed.newest(self._storage, followed))
 
     async def _from_timeline(self, user: str, followed: frozenset[str]) -> list[Reference] | None:
         """The feed by way of the user's timeline; None when it does not lead there."""
-        values = await self._storage.get_many([timeline_key(user), PROGRESS])
-        timeline = decode_timeline(values[0])
+        # In this order: a later run may rewrite the timeline, and its progress stands for the new one only.
+        progress = decode_progress(await self._storage.get(PROGRESS))
+        timeline = decode_timeline(await self._storage.get(timeline_key(user)))
         if timeline is None:
             return None
         later = sorted(followed.difference(timeline.of))
         if len(later) >= self._timelines_from:
             return None
         try:
-            recent = await self._recent.since(timeline.position(decode_progress(values[1])))
+            recent = await self._recent.since(timeline.position(progress))
         except StorageError:  # a node does not answer; perhaps nobody whom the user follows is there
             recent = None
         if recent is None:

@@ -10,28 +10,29 @@ NOBODY = Tribble("", 0, "")
 """In place of an entry that is no tribble: every door can publish to the topic."""
 Query = Callable[..., Awaitable[Sequence[Any]]]
 """Rows of a statement with its arguments."""
+NAME = "select nuncius.topic_identity($1)"
+SINCE = "select * from nuncius.topic_identity($1) left join nuncius.bodies_since($1, $2, $3) on true"
 
 
 class LocalPosts:
     def __init__(self, query: Query) -> None:
         self._query = query
-        self._store: str | None = None
 
     async def recent(self, offsets: list[int] | None) -> Posts:
-        """The posts from these offsets on, one a partition; None: only the name of this store."""
-        if self._store is None:
-            self._store = str((await self._query("select nuncius.store_identity()"))[0][0])
+        """The posts from these offsets on, one a partition; None: only the name of this topic."""
         if offsets is None:
-            return Posts(self._store, [], [], [], [], False)
-        rows = await self._query("select * from nuncius.bodies_since($1, $2, $3)", TOPIC, offsets, PORTION)
-        tribbles = [_said(body) for _, bodies in rows for body in bodies]
+            ((name,),) = await self._query(NAME, TOPIC)
+            return Posts(name, [], [], [], [], False)
+        rows = await self._query(SINCE, TOPIC, offsets, PORTION)
+        parts = [(start, bodies) for _, start, bodies in rows if start is not None]
+        tribbles = [_said(body) for _, bodies in parts for body in bodies]
         return Posts(
-            self._store,
-            [start for start, _ in rows],
-            [len(bodies) for _, bodies in rows],
+            rows[0][0],
+            [start for start, _ in parts],
+            [len(bodies) for _, bodies in parts],
             [tribble.user for tribble in tribbles],
             [tribble.posted for tribble in tribbles],
-            any(len(bodies) == PORTION for _, bodies in rows),
+            any(len(bodies) == PORTION for _, bodies in parts),
         )
 
 

@@ -5,7 +5,7 @@ give out times that differ in their last digits.
 
 A user's tribbles have strictly rising times, also when the clock goes back: ids are times, and lists of ids
 are in the order of times. The newest list is announced before its first id is in it, so a reader may find it
-empty, but never misses one.
+empty, but never misses one; a process that announces late does not take back a newer list of another's.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ class Posting:
             if author.chunk < 0:
                 await self._load(user, author)
             if author.count >= CHUNK:
-                await self._storage.put(chunk_key(user), str(author.chunk + 1))
+                await self._storage.raise_to(chunk_key(user), author.chunk + 1)
                 author.chunk += 1
                 author.count = 0
         while len(self._authors) > (0 if self._shared else AUTHORS):

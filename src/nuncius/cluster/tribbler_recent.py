@@ -2,7 +2,8 @@
 
 Every tribble is an entry of its owner's topic. This node asks each node for the entries after those it knows:
 one small question a node, however many users a feed is made of, and nobody who posted before the question is
-missed. What is known is bounded; a position too far back is none of ours.
+missed. What is known is bounded; a position too far back is none of ours, nor is one in a topic that was
+deleted.
 """
 
 import asyncio
@@ -21,9 +22,10 @@ PORTION = 5_000
 
 class Posts(msgspec.Struct, frozen=True):
     """A node's answer: of each partition of its topic, the posts from a start on. `more`: there are others
-    behind them. Where `starts` are later than what was asked for, retention has dropped what was between."""
+    behind them. Where `starts` are later than what was asked for, retention has dropped what was between.
+    `topic` is its name among all topics of all stores: that of the store, a dash, and a number."""
 
-    store: str
+    topic: str
     starts: list[int]
     counts: list[int]
     users: list[str]
@@ -32,7 +34,7 @@ class Posts(msgspec.Struct, frozen=True):
 
 
 Ask = Callable[[str, list[int] | None], Awaitable[Posts]]
-"""Asks a node for the posts from these offsets on; None: only for the name of its store."""
+"""Asks a node for the posts from these offsets on; None: only for the name of its topic."""
 
 
 class _Tail:
@@ -62,21 +64,27 @@ class _Node:
     def __init__(self, name: str, ask: Ask) -> None:
         self._name = name
         self._ask = ask
-        self._store: str | None = None
+        self._topic: str | None = None
         self._tails: list[_Tail] = []
 
     async def since(self, at: Mapping[str, Sequence[int]]) -> list[Reference] | None:
-        if self._store is None:
-            self._store = (await self._ask(self._name, None)).store
-        wanted = at.get(self._store, ())
+        if self._topic is None:
+            self._topic = (await self._ask(self._name, None)).topic
+        wanted = at.get(self._topic)
+        if wanted is None:
+            if any(_store_of(each) == _store_of(self._topic) for each in at):
+                # The position is in an earlier topic, or in a later one that we have not heard of.
+                self._topic = None
+                return None
+            wanted = ()
         tails = self._tails
         if not tails or not all(tail.start <= _of(wanted, n) <= tail.next for n, tail in enumerate(tails)):
             tails = [_Tail(start) for start in wanted]
         more = True
         while more:
             answer = await self._ask(self._name, [tail.next for tail in tails])
-            if answer.store != self._store:
-                self._store, self._tails = None, []
+            if answer.topic != self._topic:
+                self._topic, self._tails = None, []
                 return None
             if not self._take(tails, answer):
                 return None
@@ -121,6 +129,10 @@ class Recent:
                 return None
             found += answer
         return found
+
+
+def _store_of(topic: str) -> str:
+    return topic.rpartition("-")[0]
 
 
 def _of(positions: Sequence[int], partition: int) -> int:

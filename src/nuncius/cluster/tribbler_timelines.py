@@ -21,7 +21,7 @@ T = TypeVar("T")
 PROGRESS = "timelines:progress"
 
 Positions = dict[str, list[int]]
-"""By store: the next offset of each partition of its topic."""
+"""By topic (each store has one): the next offset of each of its partitions."""
 
 
 class Progress(msgspec.Struct, frozen=True):

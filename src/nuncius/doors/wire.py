@@ -31,6 +31,11 @@ def _nobody_waits() -> None:
     """For sessions that do not want to know."""
 
 
+def _nothing_is_owed() -> bool:
+    """For sessions that end with what the client has to say."""
+    return False
+
+
 class Wire(asyncio.Protocol):
     def __init__(
         self,
@@ -57,6 +62,8 @@ class Wire(asyncio.Protocol):
         """Which of its door's connections it is."""
         self.bytes_in = self.bytes_out = 0
         self.on_writable: Callable[[], None] = _nobody_waits
+        self.on_end: Callable[[], bool] = _nothing_is_owed
+        """The client will not say more. True: the session still has answers for it, and closes afterwards."""
 
     # What sessions use
 
@@ -134,6 +141,9 @@ class Wire(asyncio.Protocol):
         self.heard = self._loop.time()
         if not self._closing:
             self.session.received(data)
+
+    def eof_received(self) -> bool:
+        return not self._closing and self.on_end()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True

@@ -13,7 +13,7 @@ from nuncius.store.driver import Connection
 from nuncius.store.store import Store
 
 TOPIC = "tribbles"
-PUT, APPEND, REMOVE, POST = 0, 1, 2, 3
+PUT, APPEND, REMOVE, POST, RAISE = range(5)
 PER_CALL = 300  # bytes of memory that a call takes besides what it carries
 
 WRITE = "select nuncius.write_keys($1, $2, $3, $4, $5, $6, $7, $8, $9)"

@@ -265,6 +265,22 @@ async def test_a_client_that_goes_away(slow: tuple[Slow, SlowDoor, Caller], brok
     await until(lambda: broker.pressure.level == 0)
 
 
+async def test_a_client_that_only_stops_asking(slow: tuple[Slow, SlowDoor, Caller]) -> None:
+    """A JSON client that has closed its own side gets its answers; then the connection ends."""
+    service, _, caller = slow
+    host, _, port = caller.address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    for key in ("a", "b"):
+        writer.write(b'{"method":"Slow.Wait","params":[{"Key":"%s"}],"id":1}' % key.encode())
+    writer.write_eof()
+    await until(lambda: service.begun == 2)
+    service.go_on.set()
+    async with asyncio.timeout(60):
+        answers = [json.loads(line)["result"]["Value"] for line in (await reader.read()).splitlines()]
+    assert sorted(answers) == ["a", "b"]
+    writer.close()
+
+
 async def test_a_large_call_counts_with_all_its_bytes(
     slow: tuple[Slow, SlowDoor, Caller], broker: Broker
 ) -> None:

@@ -32,7 +32,7 @@ from nuncius.doors.tribbler.storage_messages import (
 )
 from nuncius.doors.tribbler.storage_peer import RpcPeer
 from nuncius.doors.wire import Session, Wire
-from nuncius.store.keys import POST, PUT, REMOVE
+from nuncius.store.keys import POST, PUT, RAISE, REMOVE
 from racing import until
 
 
@@ -100,12 +100,13 @@ async def peer(go_node: GoNode) -> AsyncIterator[RpcPeer]:
 
 
 async def test_a_node_that_knows_only_the_plain_methods(peer: RpcPeer, go_node: GoNode) -> None:
-    """Many keys are asked for one by one, and a post is a put and an append."""
+    """Many keys are asked for one by one; a post is a put and an append, and a number is put as it comes."""
     assert await peer.write(PUT, "k", "v", None) == 0
     assert await peer.read(False, ["k", "none"], [False, False], "") == [Found("v"), Found(None)]
     assert await peer.read(True, ["k", "none"], [False, False], "") == [Found(None), Found(None)]
     assert await peer.write(POST, "u:1", "v", Mention("u:l", "1", "u", b"")) == 1
-    assert (go_node.values, go_node.lists) == ({"k": "v", "u:1": "v"}, {"u:l": ["1"]})
+    assert await peer.write(RAISE, "u:n", "7", None) == 0
+    assert (go_node.values, go_node.lists) == ({"k": "v", "u:1": "v", "u:n": "7"}, {"u:l": ["1"]})
     assert await peer.revoke("k") is True
     assert await peer.revoke("other") is False
 

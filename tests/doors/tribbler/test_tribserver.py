@@ -9,12 +9,13 @@ import pytest
 
 from cluster.tribbler_ring import Ring, running_ring
 from fix_store import execute, other_database
+from nuncius.broker import Broker
 from nuncius.client.errors import CannotConnect, NunciusError
 from nuncius.client.tribbler import TribblerClient
 from nuncius.cluster.ring import Place
 from nuncius.cluster.ring import Ring as Places
 from nuncius.cluster.storage_peers import Unreached
-from nuncius.doors.tribbler import tribserver_peers
+from nuncius.doors.tribbler import storage_service, tribserver_peers
 from nuncius.doors.tribbler.caller import Caller, Callers, RpcError
 from nuncius.doors.tribbler.storage_messages import GetArgs, GetReply
 from nuncius.doors.tribbler.tribserver_messages import (
@@ -126,8 +127,8 @@ async def test_what_nodes_ask_each_other(callers: list[Caller]) -> None:
     """Posts of lately, and many values at once, wherever they belong."""
     one, other = callers
     name = await one.call("Tribserver.Recent", RecentArgs(True), RecentReply)
-    assert name.store
-    assert name.store != (await other.call("Tribserver.Recent", RecentArgs(True), RecentReply)).store
+    assert name.topic
+    assert name.topic != (await other.call("Tribserver.Recent", RecentArgs(True), RecentReply)).topic
     keys = [f"key-{n}:x" for n in range(50)]
     assert (await one.call("Tribserver.PutMany", PutManyArgs(keys, keys), StatusReply)).status == OK
     for key in keys:
@@ -140,6 +141,18 @@ async def test_what_nodes_ask_each_other(callers: list[Caller]) -> None:
             await caller.call("Tribserver.PutMany", PutManyArgs([too_long], ["x"]), StatusReply)
     with pytest.raises(RpcError, match="1000 bytes"):
         await one.call("Tribserver.CreateUser", CreateUserArgs(too_long), StatusReply)
+
+
+async def test_large_tribbles(callers: list[Caller], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tribbles that are too large for one answer between nodes come with several, whichever node is asked."""
+    monkeypatch.setattr(storage_service, "MAX_ANSWER", 1000)
+    said = [str(n) * size for n, size in enumerate((300, 600, 2000, 10, 800, 2000, 5))]
+    for user in ("dga", "bryant", "gaga"):
+        assert await status(callers[0], "CreateUser", CreateUserArgs(user)) == OK
+        for text in said:
+            assert await status(callers[1], "PostTribble", PostTribbleArgs(user, text)) == OK
+        for caller in callers:
+            assert await contents(caller, "GetTribbles", user) == (OK, said[::-1])
 
 
 async def test_posts_that_cannot_be(callers: list[Caller]) -> None:
@@ -194,3 +207,12 @@ async def test_a_node_that_is_not_there() -> None:
     await server.wait_closed()
     with pytest.raises(CannotConnect, match="cannot connect"):
         await asyncio.to_thread(TribblerClient, f"127.0.0.1:{port}")
+
+
+async def test_a_tribble_counts_as_published(port: int, broker: Broker) -> None:
+    """It is an entry of the topic tribbles; users and whom they follow are none."""
+    caller = Caller(f"localhost:{port}")
+    assert await status(caller, "CreateUser", CreateUserArgs("galileo")) == OK
+    assert await status(caller, "PostTribble", PostTribbleArgs("galileo", "moons")) == OK
+    caller.close()
+    assert broker.counters.totals["tribbler", "published"] == 1

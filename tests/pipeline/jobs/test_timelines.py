@@ -13,6 +13,7 @@ from cluster.tribbler_ring import Ring, ring_in_a_thread
 from fix_store import execute, other_database
 from nuncius.client.tribbler import CallFailed, TribblerClient
 from nuncius.pipeline.errors import InvalidOption
+from nuncius.pipeline.jobs import timelines_ring
 from nuncius.pipeline.jobs.job import Context, Summary
 from nuncius.pipeline.jobs.timelines import JOB, TimelinesRun
 from nuncius.pipeline.jobs.timelines_feeds import (
@@ -85,6 +86,17 @@ def test_affected(spark: SparkSession) -> None:
         ("more", "x"),
         ("more", "z"),
     ]
+
+
+def test_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many timelines are put with one call, fewer where they are long, and each once."""
+    monkeypatch.setattr(timelines_ring, "SIZE", 100)
+    lengths = [0] * 250 + [30, 30, 30, 30, 200, 5, 300]
+    pairs = [("k", "v" * length) for length in lengths]
+    calls = list(timelines_ring.portions(pairs))
+    assert [pair for call in calls for pair in call] == pairs
+    assert [len(call) for call in calls] == [100, 100, 51, 3, 1, 1, 1]
+    assert list(timelines_ring.portions([])) == []
 
 
 # The job on a ring
@@ -265,7 +277,8 @@ def test_a_run_that_died(world: World) -> None:
 
 
 def test_retention(world: World) -> None:
-    """Where retention has dropped entries of the topic, server and job fall back on the keys."""
+    """Where retention has dropped entries of the topic, or somebody the topic, server and job fall back on
+    the keys."""
     world.users("reader", "author")
     world.follow("reader", "author")
     for n in range(5):
@@ -279,6 +292,13 @@ def test_retention(world: World) -> None:
     assert world.run().rows_read == 6
     world.post("author", "last")
     assert len(world.feed("reader")) == 7
+    for dsn in world.ring.dsns:
+        sql(dsn, "select nuncius.delete_topic('tribbles')")
+    for n in range(10):
+        world.post("author", f"in a new topic {n}")
+    assert len(world.feed("reader")) == 17
+    assert world.run().rows_read == 17
+    assert len(world.feed("reader")) == 17
 
 
 def test_settings(world: World, tmp_path: Path) -> None:

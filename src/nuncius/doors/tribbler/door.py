@@ -40,7 +40,11 @@ class TribblerDoor(TcpDoor):
         self._ring = ring
         self._callers = Callers()
         self._node = StorageNode(
-            dsn, lambda address: RpcPeer(self._callers.at(address)), ring, give_up=self._fail
+            dsn,
+            lambda address: RpcPeer(self._callers.at(address)),
+            ring,
+            give_up=self._fail,
+            observe=broker.counters.attach,
         )
         self._give_up = give_up
         self._entering: asyncio.Task[None] | None = None

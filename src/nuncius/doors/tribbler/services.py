@@ -12,6 +12,8 @@ class Method:
     arguments: type[msgspec.Struct]
     call: Callable[[Any], Awaitable[msgspec.Struct]]
     """Gets the arguments, answers with the reply. What it raises is the caller's error."""
+    reads: bool = False
+    """Its answers may be large, and it waits for nobody's leases: calls take turns."""
 
 
 @dataclass(frozen=True, slots=True)

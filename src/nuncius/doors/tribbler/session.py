@@ -1,7 +1,9 @@
 """A connection of an RPC client: calls become calls of services, in any number and any order."""
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Coroutine
 from typing import Any
 
 from nuncius.broker.errors import BrokerError, StoreError
@@ -11,12 +13,14 @@ from nuncius.doors.tribbler import jsonrpc_codec, rpc_codec
 from nuncius.doors.tribbler.gob_wire_codec import GobError, Mismatch
 from nuncius.doors.tribbler.rpc_codec import HandshakeError
 from nuncius.doors.tribbler.services import Method, Services, UnknownMethod
+from nuncius.doors.tribbler.turns import Turns
 from nuncius.doors.wire import Wire
 
 log = logging.getLogger(__name__)
 
 CALL_COST = 2000  # bytes of memory an open call takes, besides its arguments
 MAX_INCOMPLETE = 256 << 20  # bytes of requests that have begun, over all connections
+LAST_ANSWERS_SECONDS = 60.0  # for a client that asks nothing more; it may be gone
 MUCH_INCOMPLETE = 1 << 20  # smaller ones are let be even then
 
 
@@ -29,6 +33,8 @@ class RpcSession:
         self._incomplete = 0
         self._closing = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = Turns(wire)
+        wire.on_end = self._end
 
     def received(self, data: bytes) -> None:
         if self._codec is None:
@@ -63,6 +69,20 @@ class RpcSession:
         await self._wire.all_answered()
         self._wire.close()
 
+    def _end(self) -> bool:
+        """A JSON client may be a line in a shell, which closes its own side first and then reads. Others have
+        gone when they say no more."""
+        if not self._tasks or not isinstance(self._codec, jsonrpc_codec.ServerCodec):
+            return False
+        self._keep(self._finish_soon())
+        return True
+
+    async def _finish_soon(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_ANSWERS_SECONDS):
+                await self.finish()
+        self._wire.close()
+
     def _begin(self, call: Any, cost: int) -> None:
         assert self._codec is not None
         try:
@@ -79,13 +99,18 @@ class RpcSession:
             self._give_up(str(error))
             return
         self._wire.accept(cost)
-        task = asyncio.get_running_loop().create_task(self._carry_out(method, arguments, call, cost))
+        self._keep(self._carry_out(method, arguments, call, cost))
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _carry_out(self, method: Method, arguments: Any, call: Any, cost: int) -> None:
         assert self._codec is not None
         try:
+            if method.reads:
+                await self._turns.begin()
             answer = self._codec.answer(call, await method.call(arguments))
         except (StorageError, StoreError, BrokerError) as error:
             answer = self._codec.refuse(call, str(error))
@@ -95,6 +120,8 @@ class RpcSession:
         finally:
             self._wire.answered(cost)
         self._wire.send(answer)
+        if method.reads:  # after what was sent has gone out
+            asyncio.get_running_loop().call_soon(self._turns.end, len(answer))
 
     def _give_up(self, reason: str, last_words: bytes = b"") -> None:
         log.info("a connection that is not served", extra={"reason": reason[:200]})

@@ -36,9 +36,9 @@ from nuncius.doors.tribbler.storage_messages import (
     Stretch,
     TakeArgs,
 )
-from nuncius.doors.tribbler.storage_service import clients_of, ring_of
+from nuncius.doors.tribbler.storage_service import APPEND, PUT, RAISE, REMOVE, clients_of, ring_of
 
-CHANGES = {0: "Put", 1: "AppendToList", 2: "RemoveFromList"}
+CHANGES = {PUT: "Put", APPEND: "AppendToList", REMOVE: "RemoveFromList", RAISE: "Raise"}
 UNKNOWN = "rpc: can't find method"
 NO_SERVICE = "rpc: can't find service"
 
@@ -50,6 +50,16 @@ class RpcPeer:
     async def read(
         self, lists: bool, keys: Sequence[str], wants: Sequence[bool], client: str
     ) -> Sequence[Found]:
+        found = await self._read_some(lists, keys, wants, client)
+        while len(found) < len(keys):  # what did not fit into one answer
+            rest = slice(len(found), None)
+            found += await self._read_some(lists, keys[rest], wants[rest], client)
+        return found
+
+    async def _read_some(
+        self, lists: bool, keys: Sequence[str], wants: Sequence[bool], client: str
+    ) -> list[Found]:
+        """Those of the keys, from the first on, for which there was room in an answer."""
         if len(keys) == 1:
             return [await self._read_one(lists, keys[0], wants[0], client)]
         asked = GetManyArgs(list(keys), list(wants), client)
@@ -64,7 +74,7 @@ class RpcPeer:
                 raise _failed(self._caller, error) from error
             pairs = zip(keys, wants, strict=True)
             return [await self._read_one(lists, key, want, client) for key, want in pairs]
-        if len(replies) != len(keys):
+        if not 0 < len(replies) <= len(keys):
             raise NoAnswer(f"{self._caller.address} answers for other keys than it was asked for")
         return [_found(reply.status, reply.value, reply.lease) for reply in replies]
 
@@ -82,6 +92,8 @@ class RpcPeer:
 
     async def write(self, kind: int, key: str, item: str, mention: Mention | None) -> int:
         try:
+            if kind == RAISE:
+                return await self._raise(key, item)
             if mention is None:
                 return await self._change(kind, key, item)
             asked = PostArgs(key, item, mention.list_key, mention.item, mention.group, mention.body)
@@ -90,12 +102,20 @@ class RpcPeer:
             except RpcError as error:
                 if not str(error).startswith(UNKNOWN):
                     raise
-            await self._change(0, key, item)
-            await self._change(1, mention.list_key, mention.item)
+            await self._change(PUT, key, item)
+            await self._change(APPEND, mention.list_key, mention.item)
             reply = await self._caller.call("StorageRPC.GetList", GetArgs(mention.list_key), GetListReply)
             return len(reply.value)
         except RpcError as error:
             raise _failed(self._caller, error) from error
+
+    async def _raise(self, key: str, number: str) -> int:
+        try:
+            return await self._change(RAISE, key, number)
+        except RpcError as error:
+            if not str(error).startswith(UNKNOWN):
+                raise
+        return await self._change(PUT, key, number)
 
     async def _change(self, kind: int, key: str, item: str) -> int:
         reply = await self._caller.call(f"StorageRPC.{CHANGES[kind]}", PutArgs(key, item), PutReply)

@@ -32,7 +32,8 @@ from nuncius.doors.tribbler.storage_messages import (
 )
 
 NAME = "StorageRPC"
-PUT, APPEND, REMOVE, POST = 0, 1, 2, 3
+PUT, APPEND, REMOVE, POST, RAISE = range(5)
+MAX_ANSWER = 32 << 20  # characters
 
 
 class StorageService:
@@ -47,15 +48,16 @@ class StorageService:
         return Service(
             NAME,
             {
-                "Get": Method(GetArgs, self.get),
-                "GetList": Method(GetArgs, self.get_list),
+                "Get": Method(GetArgs, self.get, reads=True),
+                "GetList": Method(GetArgs, self.get_list, reads=True),
                 "Put": Method(PutArgs, self.change(PUT)),
                 "AppendToList": Method(PutArgs, self.change(APPEND)),
                 "RemoveFromList": Method(PutArgs, self.change(REMOVE)),
                 "Register": Method(RegisterArgs, self.register),
                 "RevokeLease": Method(RevokeLeaseArgs, self.revoke),
-                "GetMany": Method(GetManyArgs, self.get_many),
-                "GetLists": Method(GetManyArgs, self.get_lists),
+                "GetMany": Method(GetManyArgs, self.get_many, reads=True),
+                "GetLists": Method(GetManyArgs, self.get_lists, reads=True),
+                "Raise": Method(PutArgs, self.change(RAISE)),
                 "Post": Method(PostArgs, self.post),
                 "Ring": Method(RingArgs, self.ring),
                 "Join": Method(RegisterArgs, self.join),
@@ -73,10 +75,10 @@ class StorageService:
         return _list(found[0])
 
     async def get_many(self, asked: GetManyArgs) -> GetManyReply:
-        return GetManyReply([_value(found) for found in await self._read(False, asked)])
+        return GetManyReply([_value(found) for found in _fitting(await self._read(False, asked))])
 
     async def get_lists(self, asked: GetManyArgs) -> GetListsReply:
-        return GetListsReply([_list(found) for found in await self._read(True, asked)])
+        return GetListsReply([_list(found) for found in _fitting(await self._read(True, asked))])
 
     async def _read(self, lists: bool, asked: GetManyArgs) -> list[Found]:
         wants = asked.want_lease or [False] * len(asked.keys)
@@ -126,6 +128,16 @@ class StorageService:
         ]
         await self._handover.take([Range(each.first, each.last) for each in asked.forget], rows)
         return Nothing()
+
+
+def _fitting(found: Sequence[Found]) -> Sequence[Found]:
+    """Those of them that fit into one answer, from the first on; the rest can be asked for again."""
+    size = 0
+    for n, each in enumerate(found):
+        size += len(each.value) if isinstance(each.value, str) else sum(map(len, each.value or ()))
+        if n and size > MAX_ANSWER:
+            return found[:n]
+    return found
 
 
 def _lease(found: Found) -> LeaseStruct:

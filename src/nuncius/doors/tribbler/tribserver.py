@@ -62,7 +62,7 @@ def service(
 
     async def recent(args: RecentArgs) -> RecentReply:
         posts = await recent_here(None if args.is_first else args.offsets)
-        return RecentReply(posts.store, posts.starts, posts.counts, posts.users, posts.posted, posts.more)
+        return RecentReply(posts.topic, posts.starts, posts.counts, posts.users, posts.posted, posts.more)
 
     async def put(args: PutManyArgs) -> StatusReply:
         await put_many(args.keys, args.values)
@@ -74,12 +74,12 @@ def service(
             "CreateUser": Method(CreateUserArgs, create_user),
             "AddSubscription": Method(SubscriptionArgs, add_subscription),
             "RemoveSubscription": Method(SubscriptionArgs, remove_subscription),
-            "GetSubscriptions": Method(GetSubscriptionsArgs, get_subscriptions),
+            "GetSubscriptions": Method(GetSubscriptionsArgs, get_subscriptions, reads=True),
             "PostTribble": Method(PostTribbleArgs, post_tribble),
-            "GetTribbles": Method(GetTribblesArgs, get_tribbles),
-            "GetTribblesBySubscription": Method(GetTribblesArgs, get_tribbles_by_subscription),
+            "GetTribbles": Method(GetTribblesArgs, get_tribbles, reads=True),
+            "GetTribblesBySubscription": Method(GetTribblesArgs, get_tribbles_by_subscription, reads=True),
             "PostFor": Method(PostTribbleArgs, post_for),
-            "Recent": Method(RecentArgs, recent),
+            "Recent": Method(RecentArgs, recent, reads=True),
             "PutMany": Method(PutManyArgs, put),
         },
     )

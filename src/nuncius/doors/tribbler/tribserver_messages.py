@@ -60,12 +60,12 @@ class PutManyArgs(Message, frozen=True):
 
 class RecentArgs(Message, frozen=True):
     is_first: bool = False
-    """Only the name of the store is wanted."""
+    """Only the name of the topic is wanted."""
     offsets: list[int] = msgspec.field(default_factory=list)
 
 
 class RecentReply(Message, frozen=True):
-    store: str = ""
+    topic: str = ""
     starts: list[int] = msgspec.field(default_factory=list)
     counts: list[int] = msgspec.field(default_factory=list)
     users: list[str] = msgspec.field(default_factory=list)

@@ -15,6 +15,7 @@ from nuncius.cluster.tribbler_recent import Posts
 from nuncius.doors.tribbler import tribserver
 from nuncius.doors.tribbler.caller import Callers, RpcError
 from nuncius.doors.tribbler.services import Service
+from nuncius.doors.tribbler.storage_peer import NO_SERVICE, UNKNOWN
 from nuncius.doors.tribbler.storage_service import PUT
 from nuncius.doors.tribbler.tribserver_messages import (
     PostTribbleArgs,
@@ -26,10 +27,18 @@ from nuncius.doors.tribbler.tribserver_messages import (
 
 
 class RingPeers:
-    def __init__(self, storage: RingStorage, callers: Callers, posting: Posting, local: LocalPosts) -> None:
+    def __init__(
+        self,
+        storage: RingStorage,
+        callers: Callers,
+        posting: Posting,
+        local: LocalPosts,
+    ) -> None:
         self._storage = storage
         self._callers = callers
         self._posting = posting
+        self._abroad = Posting(storage, shared=True)
+        """For users whose keys are at a node that cannot post: one of somebody's Go programs."""
         self._local = local
         self._version = 0
 
@@ -51,7 +60,10 @@ class RingPeers:
                 await caller.call("Tribserver.PostFor", PostTribbleArgs(user, contents), StatusReply)
                 return
             except RpcError as error:
-                raise Refused(str(error)) from error
+                if not str(error).startswith((UNKNOWN, NO_SERVICE)):
+                    raise Refused(str(error)) from error
+                await self._abroad.post(user, contents)
+                return
             except Unreached:
                 if loop.time() > deadline:
                     raise
@@ -73,7 +85,7 @@ class RingPeers:
             reply = await self._callers.at(node).call("Tribserver.Recent", question, RecentReply)
         except RpcError as error:
             raise Refused(str(error)) from error
-        return Posts(reply.store, reply.starts, reply.counts, reply.users, reply.posted, reply.more)
+        return Posts(reply.topic, reply.starts, reply.counts, reply.users, reply.posted, reply.more)
 
     async def put_many(self, keys: Sequence[str], values: Sequence[str]) -> None:
         """Puts values, with one call to each node that owns some of them."""

@@ -73,7 +73,7 @@ def one_round(
     now = stores.look(dsns)
     last = ring.progress_of(nodes)
     before = _tables(context, checkpoint, last, now)
-    at = {each.store: each.next for each in now}
+    at = {each.topic: each.next for each in now}
     if last is not None and before is not None:
         progress = Progress(last.lineage, last.run + 1, at)
         fresh = stores.posts_since(spark, now, last.at)
@@ -104,9 +104,9 @@ def _tables(
     context: Context, checkpoint: str, last: Progress | None, now: Sequence[StoreNow]
 ) -> Tables | None:
     """What the last run left, if this one can go on from there."""
-    if last is None or {each.store for each in now} != set(last.at):
+    if last is None or {each.topic for each in now} != set(last.at):
         return None
-    if not all(each.has_since(last.at[each.store]) for each in now):
+    if not all(each.has_since(last.at[each.topic]) for each in now):
         return None
     tables = Tables.of(context.spark, checkpoint, last)
     return tables if tables.exist() else None

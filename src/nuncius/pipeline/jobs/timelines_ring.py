@@ -17,7 +17,12 @@ from nuncius.pipeline.jobs.timelines_state import PROGRESS, Progress
 GET, PUT = "StorageRPC.Get", "Tribserver.PutMany"
 NO_SUCH_KEY = 1
 AT_ONCE = 100
-"""Timelines of a call."""
+"""Timelines of a call, at most."""
+SIZE = 4 << 20
+"""Characters of a call, about."""
+LONGEST = 8 << 20
+"""Characters of a timeline, as of every value of the ring. Who follows more than fits into it has none."""
+NONE = ""
 IN_FLIGHT = 3
 """Calls under way: enough to keep a node busy, few enough to leave it time for others."""
 
@@ -70,15 +75,31 @@ def _write(batches: Iterator[pa.RecordBatch], ring: Sequence[str]) -> Iterator[p
     node = ring[(context.partitionId() if context else 0) % len(ring)]
     for batch in batches:
         keys, values = (column.to_pylist() for column in batch.columns)
-        _put(node, list(zip(keys, values, strict=True)))
+        _put(node, list(zip(keys, map(_bounded, values), strict=True)))
         yield pa.RecordBatch.from_pydict({"written": [batch.num_rows]})
 
 
+def _bounded(value: str) -> str:
+    return value if len(value) <= LONGEST else NONE
+
+
 def _put(node: str, pairs: Sequence[tuple[str, str]]) -> None:
-    calls = (pairs[n : n + AT_ONCE] for n in range(0, len(pairs), AT_ONCE))
     with TribblerClient(node, in_flight=IN_FLIGHT) as client:
         questions = (
-            {"Keys": [key for key, _ in some], "Values": [value for _, value in some]} for some in calls
+            {"Keys": [key for key, _ in some], "Values": [value for _, value in some]}
+            for some in portions(pairs)
         )
         for _ in client.call_many(PUT, questions):
             pass
+
+
+def portions(pairs: Sequence[tuple[str, str]]) -> Iterator[Sequence[tuple[str, str]]]:
+    """Calls of many timelines, of fewer where they are long."""
+    first = size = 0
+    for n, (key, value) in enumerate(pairs):
+        if n > first and (n - first == AT_ONCE or size + len(key) + len(value) > SIZE):
+            yield pairs[first:n]
+            first, size = n, 0
+        size += len(key) + len(value)
+    if pairs:
+        yield pairs[first:]

@@ -21,7 +21,8 @@ PROGRESS = "timelines:progress"
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """What the key says: up to which position of each store's topic every timeline of a lineage holds."""
+    """What the key says: up to which position of each store's topic every timeline of a lineage holds. A
+    topic that was made anew is another topic."""
 
     lineage: str
     run: int

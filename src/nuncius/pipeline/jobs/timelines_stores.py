@@ -28,7 +28,7 @@ HASHES = 1 << 32
 FOLLOWS, POSTS = ":subscriptions", ":posts-"
 _ROWS = "key binary, item binary"
 _POSITION = """
-select nuncius.store_identity() as store,
+select nuncius.topic_identity($1) as topic,
     coalesce(array_agg(first_offset order by partition) filter (where partition is not null), '{}') as first,
     coalesce(array_agg(next order by partition) filter (where partition is not null), '{}') as next
 from (select 1) one left join nuncius.readable_ranges(array[$1]) on true
@@ -37,10 +37,11 @@ from (select 1) one left join nuncius.readable_ranges(array[$1]) on true
 
 @dataclass(frozen=True, slots=True)
 class StoreNow:
-    """One store of the ring, and what its topic has now: of each partition from `first` to before `next`."""
+    """One store of the ring, its topic (under the name that no other has), and what that has now: of each
+    partition from `first` to before `next`."""
 
     dsn: str
-    store: str
+    topic: str
     first: list[int]
     next: list[int]
 
@@ -73,8 +74,8 @@ def look(dsns: Sequence[str]) -> list[StoreNow]:
         with place.connect(dsn) as db:
             row = db.row(_POSITION, TOPIC)
             assert row is not None
-            found.append(StoreNow(dsn, row["store"], list(row["first"]), list(row["next"])))
-    if len({each.store for each in found}) < len(found):
+            found.append(StoreNow(dsn, row["topic"], list(row["first"]), list(row["next"])))
+    if len({each.topic for each in found}) < len(found):
         raise InvalidOption("a store is named twice")
     return found
 
@@ -103,8 +104,8 @@ def posts_since(
     schema = "value binary"
     parts = [frame(spark, schema, [])]
     for each in stores:
-        if each.next and list(positions[each.store]) != each.next:
-            start = list(positions[each.store]) + [0] * len(each.next)
+        if each.next and list(positions[each.topic]) != each.next:
+            start = list(positions[each.topic]) + [0] * len(each.next)
             options = {
                 "store": each.dsn,
                 "topic": TOPIC,

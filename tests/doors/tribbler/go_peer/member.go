@@ -113,6 +113,19 @@ func member(master string) {
 	expect("RemoveFromList", status(client, "StorageRPC.RemoveFromList", PutArgs{list, "a"}), ok)
 	expect("RemoveFromList again", status(client, "StorageRPC.RemoveFromList", PutArgs{list, "a"}), itemNotFound)
 
+	// A user whose keys are here posts and is read, though nobody here has heard of tribbles.
+	user := UserArgs{strings.Split(mine[2], ":")[0]}
+	expect("CreateUser", status(client, "Tribserver.CreateUser", user), ok)
+	for n := range 10 {
+		expect("PostTribble", status(client, "Tribserver.PostTribble", PostTribbleArgs{user.Userid, fmt.Sprint(n)}), ok)
+	}
+	var reply GetTribblesReply
+	must(client.Call("Tribserver.GetTribbles", user, &reply))
+	expect("the number of tribbles", len(reply.Tribbles), 10)
+	for n, each := range reply.Tribbles {
+		expect("the tribble", each.Contents, fmt.Sprint(9-n))
+	}
+
 	// The third question within five seconds wants a lease; then nobody asks, until the lease is revoked.
 	key := mine[1] + "hot"
 	expect("Put", status(client, "StorageRPC.Put", PutArgs{key, "v"}), ok)

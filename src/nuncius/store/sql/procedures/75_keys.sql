@@ -3,12 +3,13 @@
 -- the life of the node), and 1 of whoever changes any, so that a new owner can wait for them.
 
 -- Carries out changes in the given order, in one transaction. One item a change:
---   p_kinds   0 put, 1 append to a list, 2 remove from a list, 3 post
+--   p_kinds   0 put, 1 append to a list, 2 remove from a list, 3 post, 4 raise: put a number unless one as large
+--             is there
 --   p_hashes, p_keys
---   p_items   the value of a put or a post, else the item
+--   p_items   the value of a put, a post or a raise (decimal, without leading zeros), else the item
 --   p_lists, p_mentions, p_groups, p_bodies   of a post: the list, the item for it, and the key and the body of
 --             its entry in the topic p_topic. Null as a whole when there is no post.
--- Answers per change: put 0; append 0, or 4 when the item is there; remove 0, 1 without such a list, 2 without
+-- Answers per change: put and raise 0; append 0, or 4 when the item is there; remove 0, 1 without such a list, 2 without
 -- such an item; post the length of its list afterwards. A post whose key exists changes nothing.
 create or replace function nuncius.write_keys(
     p_kinds smallint[], p_hashes bigint[], p_keys bytea[], p_items bytea[],
@@ -17,6 +18,7 @@ create or replace function nuncius.write_keys(
 declare
     v_answers bigint[];
     v_version bigint;
+    v_number bytea;
     v_new integer[] := '{}';  -- the posts that are new
     i integer;
 begin
@@ -31,13 +33,18 @@ begin
             v_answers[i] := case when found then 0 when exists (
                 select from nuncius.key_lists where hash = p_hashes[i] and key = p_keys[i]) then 2 else 1 end;
         else
-            select version into v_version from nuncius.key_values
+            select version, case when p_kinds[i] = 4 then value end into v_version, v_number
+            from nuncius.key_values
             where hash = p_hashes[i] and key = p_keys[i] order by version desc limit 1;
-            if p_kinds[i] = 0 or v_version is null then
+            if (length(v_number), v_number) >= (length(p_items[i]), p_items[i]) then
+                v_answers[i] := 0;
+                continue;
+            end if;
+            if p_kinds[i] <> 3 or v_version is null then
                 insert into nuncius.key_values (hash, key, version, value)
                 values (p_hashes[i], p_keys[i], coalesce(v_version, 0) + 1, p_items[i]);
             end if;
-            if p_kinds[i] = 0 then
+            if p_kinds[i] <> 3 then
                 if v_version is not null then
                     delete from nuncius.key_values
                     where hash = p_hashes[i] and key = p_keys[i] and version = v_version;

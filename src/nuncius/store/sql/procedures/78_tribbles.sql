@@ -6,6 +6,13 @@ create or replace function nuncius.store_identity() returns text language sql st
         (select oid from pg_database where datname = current_database())
 $$;
 
+-- A name for a topic of this store that no other has, not even a later topic in its place. Where there is none the
+-- last part is 0; what comes before the last part is the store.
+create or replace function nuncius.topic_identity(p_topic text) returns text language sql stable as $$
+    select nuncius.store_identity() || '-' ||
+        coalesce((select topic_id from nuncius.topics where topic_name = p_topic), 0)
+$$;
+
 -- What was published to a topic from these offsets on, one a partition, 0 where there is none given. A row a
 -- partition: where its entries begin, which is later than asked where retention has dropped some, and at most
 -- p_limit of them.

@@ -1,0 +1,2 @@
+-- Changes of keys have a new kind, a number that only rises; topics have names that no other has. Only procedures
+-- change, they are made again after this.
