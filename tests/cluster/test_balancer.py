@@ -1,64 +1,23 @@
 """The balancer: who is asked, what happens when one does not answer, and that every request is answered."""
 
 import asyncio
-import datetime
 import json
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
-from cluster.http_caller import Caller
-from cluster.scripted_manager import HANG, ScriptedManager, answer, managers
+from cluster.balanced import World, balanced, member
+from cluster.scripted_manager import HANG, answer
 from nuncius.cluster import balancer as module
 from nuncius.cluster import balancer_managers, balancer_upstream
-from nuncius.cluster.balancer import Balancer
-from nuncius.cluster.balancer_client import MAX_HEADERS
 from nuncius.cluster.balancer_managers import READS, WRITES, kind_of
-from nuncius.cluster.members import Member
 from racing import until
-
-NOW = datetime.datetime.now(datetime.UTC)
-
-
-def member(role: str, port: int, *, alive: bool = True) -> Member:
-    return Member(port, "127.0.0.1", port, 1, (role,), None, 1, False, NOW, NOW, alive, 0)
-
-
-class World:
-    """A balancer in front of a write manager and two read managers."""
-
-    def __init__(self, balancer: Balancer, port: int, made: list[ScriptedManager]) -> None:
-        self.balancer = balancer
-        self.port = port
-        self.writer, self.first, self.second = made
-        self.caller = Caller(port)
-
-    async def get(self, path: str = "/size", **options: Any) -> tuple[int, bytes]:
-        return await self.ask("GET", path, **options)
-
-    async def ask(self, method: str, path: str, body: bytes = b"", headers: str = "") -> tuple[int, bytes]:
-        head = f"{method} {path} HTTP/1.1\r\nhost: x\r\n{headers}content-length: {len(body)}\r\n\r\n"
-        return await self.caller.raw(head.encode() + body)
-
-    async def failure(self, method: str = "GET", path: str = "/size", **options: Any) -> str:
-        status, body = await self.ask(method, path, **options)
-        fields = json.loads(body)
-        assert (status, fields["status"]) == (400, "failure")
-        return str(fields["message"])
 
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    async with managers("writer", "first", "second") as made:
-        balancer = Balancer()
-        port = await balancer.open("127.0.0.1", 0)
-        roles = ("writer", "reader", "reader")
-        balancer.learn([member(role, each.port) for role, each in zip(roles, made, strict=True)])
-        world = World(balancer, port, made)
-        yield world
-        await world.caller.close()
-        await balancer.close()
+    async with balanced() as made:
+        yield made
 
 
 @pytest.mark.parametrize(
@@ -155,6 +114,20 @@ async def test_a_manager_that_fails(world: World) -> None:
     assert "sent something that is not HTTP" in await world.failure("POST", "/topics")
 
 
+async def test_v1_is_told_in_its_own_way(world: World) -> None:
+    """When nobody answers it is a 503 in the form of /v1: `unavailable` when nothing was done,
+    `outcome_unknown` when something may have been."""
+    path = "/v1/topics/news/messages"
+    world.writer.script = lambda _: None
+    status, body = await world.ask("POST", path, b"{}")
+    assert (status, json.loads(body)["error"]) == (503, "outcome_unknown")
+    assert "it may or may not have done what was asked" in json.loads(body)["message"]
+    await world.writer.close()
+    status, body = await world.ask("POST", path, b"{}")
+    assert (status, json.loads(body)["error"]) == (503, "unavailable")
+    assert json.loads(body)["message"].startswith("Write Manager Failed: 127.0.0.1:")
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
@@ -191,157 +164,6 @@ async def test_a_host_that_is_not_there(world: World, monkeypatch: pytest.Monkey
     """A connection that is not made in time is a manager that does not answer."""
     monkeypatch.setattr(balancer_upstream, "CONNECT_SECONDS", 0.0)
     assert (await world.failure()).endswith("does not answer")
-
-
-async def test_answers_in_parts(world: World) -> None:
-    """Chunks pass as they come, a HEAD has no body, an answer may end with its connection, and one that
-    breaks off breaks off."""
-    chunks = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"
-    world.writer.script = lambda _: chunks
-    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
-    writer.write(b"POST /topics HTTP/1.1\r\ncontent-length: 0\r\n\r\n")
-    assert (await reader.readuntil(b"hello\r\n")).endswith(b"5\r\nhello\r\n")
-    await world.writer.close()
-    assert await reader.read() == b""
-    writer.close()
-    await world.writer.open()
-    world.writer.script = lambda _: b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nhi"
-    assert await world.ask("POST", "/topics") == (200, b"hi")
-    with pytest.raises(ConnectionError):
-        await world.ask("POST", "/topics")  # that connection has ended, too
-    world.first.script = world.second.script = lambda _: b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n"
-    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
-    for _ in range(2):
-        writer.write(b"HEAD /size HTTP/1.1\r\n\r\n")
-        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 OK")
-    for each in (world.first, world.second):
-        await each.close()
-    for path, status in ((b"/livez", b"200 OK"), (b"/size", b"400 Bad Request"), (b"/livez", b"200 OK")):
-        writer.write(b"HEAD %b HTTP/1.1\r\n\r\n" % path)
-        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 " + status)
-    writer.close()
-
-
-async def test_one_after_the_other(world: World) -> None:
-    """A client may send many requests ahead; they are answered in order. The last may end the connection."""
-    world.writer.script = lambda request: answer(request.split()[1])
-    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
-    for n in range(100):
-        writer.write(b"POST /topics%d HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n" % n)
-    for n in range(100):
-        said = await reader.readuntil(b"/topics%d" % n)
-        assert said.count(b"HTTP/1.1 200 X") == 1
-    last = b"POST /topics HTTP/1.1\r\nexpect: 100-continue\r\nconnection: close\r\ncontent-length: 1\r\n\r\ny"
-    writer.write(last)
-    said = await reader.read()
-    assert said.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 X")
-    assert world.writer.requests[0].endswith(b"content-length: 1\r\n\r\nx")
-    writer.close()
-
-
-async def test_another_protocol_is_offered(world: World) -> None:
-    """Clients that would rather speak HTTP/2 say so with every request, and are answered in HTTP/1.1."""
-    world.writer.script = lambda request: answer(request.split()[1])
-    offer = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMA\r\n"
-    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
-    for n in range(3):
-        writer.write(b"POST /topics%d HTTP/1.1\r\n%bcontent-length: 1\r\n\r\nx" % (n, offer))
-        said = await reader.readuntil(b"/topics%d" % n)
-        assert said.count(b"HTTP/1.1 200 X") == 1
-    assert world.writer.requests[0].endswith(b"content-length: 1\r\n\r\nx")
-    assert b"h2c" not in world.writer.requests[0]
-    writer.close()
-
-
-@pytest.mark.parametrize("endless", [b"GET /", b"GET / HTTP/1.1\r\nx: ", b"GET / HTTP/1.1\r\nx"])
-async def test_a_head_without_an_end(world: World, endless: bytes) -> None:
-    """Nobody waits for it for ever, and it is not collected in memory."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
-    writer.write(endless.ljust(MAX_HEADERS + 1, b"x"))
-    async with asyncio.timeout(60):
-        assert b"at most 65536 bytes" in await reader.read()
-    writer.close()
-
-
-async def test_too_many_clients(world: World) -> None:
-    """One more than may be connected is told so."""
-    assert (await world.get())[0] == 200
-    world.balancer.max_connections = 1
-    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
-    assert (await reader.read()).startswith(b"HTTP/1.1 503 ")
-    writer.close()
-    assert (await world.get())[0] == 200
-
-
-@pytest.mark.parametrize(
-    ("request_bytes", "expected"),
-    [
-        (b"nonsense\r\n\r\n", b"this is not HTTP"),
-        (b"GET / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n", b"connect a WebSocket"),
-        (b"GET / HTTP/1.1\r\nx: " + b"x" * 70_000 + b"\r\n\r\n", b"at most 65536 bytes"),
-    ],
-)
-async def test_what_makes_no_sense(world: World, request_bytes: bytes, expected: bytes) -> None:
-    """Nonsense gets an error in the form of all others, and the end of the connection."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
-    writer.write(request_bytes)
-    said = await reader.read()
-    assert said.startswith(b"HTTP/1.1 400 ")
-    assert expected in said
-    writer.close()
-
-
-async def test_a_client_that_leaves(world: World) -> None:
-    """Its request is not waited for any longer."""
-    world.writer.script = lambda _: HANG
-    _, writer = await asyncio.open_connection("127.0.0.1", world.port)
-    writer.write(b"POST /topics HTTP/1.1\r\ncontent-length: 0\r\n\r\n")
-    await until(lambda: world.writer.requests)
-    writer.close()
-    await asyncio.wait_for(world.writer.lost.wait(), 10)
-    await until(lambda: not world.balancer.asked or all(not c.idle.is_set() for c in world.balancer.clients))
-
-
-async def test_a_client_that_reads_slowly(world: World) -> None:
-    """Large answers come whole, however slowly they are read, and do not pile up in the balancer."""
-    large = b"x" * (32 << 20)
-    world.writer.script = lambda _: answer(large)
-    reader, writer = await asyncio.open_connection("127.0.0.1", world.port, limit=1 << 16)
-    writer.write(b"POST /topics HTTP/1.1\r\ncontent-length: 0\r\n\r\n")
-    await until(lambda: any(upstream.is_paused for upstream in world.balancer.asked))
-    head = await reader.readuntil(b"\r\n\r\n")
-    assert b"content-length: %d" % len(large) in head
-    assert await reader.readexactly(len(large)) == large
-    writer.close()
-
-
-async def test_idle_connections_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection to a manager that nobody uses is closed before the manager closes it under a request."""
-    await world.get()
-    monkeypatch.setattr(balancer_managers, "IDLE_SECONDS", 0.0)
-    monkeypatch.setattr(balancer_upstream, "IDLE_SECONDS", 0.0)
-    assert (await world.get())[0] == 200
-    await until(lambda: world.first.lost.is_set() or world.second.lost.is_set())
-
-
-async def test_unasked_words(world: World) -> None:
-    """A manager that speaks unasked is not listened to; the next request gets another connection."""
-    await world.ask("POST", "/topics")
-    for writer in world.writer.writers:
-        writer.write(answer(b"psst"))
-    await asyncio.wait_for(world.writer.lost.wait(), 10)
-    assert await world.ask("POST", "/topics") == (200, b"writer")
-
-
-async def test_an_answer_without_an_end(world: World) -> None:
-    """An answer whose length is not told ends with its connection; interim answers are passed on."""
-    world.writer.script = lambda _: b"HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 200 OK\r\n\r\nto the end"
-    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
-    writer.write(b"POST /topics HTTP/1.1\r\ncontent-length: 0\r\n\r\n")
-    await reader.readuntil(b"to the end")
-    await world.writer.close()
-    assert await reader.read() == b""
-    writer.close()
 
 
 async def test_somebody_has_just_started(world: World) -> None:

@@ -15,7 +15,6 @@ from cluster.http_caller import Caller
 from cluster.processes import Process
 from fix_store import _database
 from nuncius.store.embedded import EmbeddedServer
-from racing import until
 
 TOPICS = ("T-1", "T-2", "T-3")
 PRODUCERS = ("T-1", "T-2", "T-3", "T-1", "T-2")
@@ -70,6 +69,7 @@ class Load:
         self.acknowledged: list[str] = []
         self.consumed: list[dict[str, list[str]]] = [{t: [] for t in TOPICS} for _ in range(CONSUMERS)]
         self.ids: list[dict[str, int]] = [{} for _ in range(CONSUMERS)]
+        self.moved = asyncio.Event()
         self.enough = asyncio.Event()
         self.failures: Counter[str] = Counter()
         self.done = False
@@ -80,6 +80,13 @@ class Load:
 
     def slowest(self) -> int:
         return min(sum(map(len, each.values())) for each in self.consumed)
+
+    async def until(self, condition: Callable[[], bool], seconds: float) -> None:
+        """Waits until the condition holds; only a step can change that."""
+        async with asyncio.timeout(seconds):
+            while not condition():
+                self.moved.clear()
+                await self.moved.wait()
 
     async def until_answered(
         self, caller: Caller, method: str, path: str, fields: dict[str, Any], key: str | None
@@ -104,15 +111,14 @@ class Load:
         producer = registered["producer_id"]
         n = 0
         while not self.enough.is_set():
-            if len(self.acknowledged) - self.slowest() > MOST_BEHIND:
-                await asyncio.sleep(0.01)
-                continue
+            await self.until(lambda: len(self.acknowledged) - self.slowest() <= MOST_BEHIND, 60)
             n += 1
             message = f"2023-03-07 06:27:{n % 60:02} {LEVELS[n % 3]} {topic} producer {number} line {n}"
             fields = {"topic_name": topic, "producer_id": producer, "message": message}
             answer = await self.until_answered(caller, "POST", "/producer/produce", fields, f"{number}-{n}")
             assert answer["message"] == f"Producer ID {producer} published in topic {topic}"
             self.acknowledged.append(message)
+            self.moved.set()
             await asyncio.sleep(PAUSE)
         await caller.close()
 
@@ -129,12 +135,13 @@ class Load:
                 answer = await self.until_answered(caller, "GET", "/consumer/consume", fields, key)
                 if answer["status"] == "success":
                     self.consumed[number][topic].append(answer["message"])
+                    self.moved.set()
             await asyncio.sleep(PAUSE)
         await caller.close()
 
     async def goes_on(self, steps: int) -> None:
         goal = self.steps + steps
-        await until(lambda: self.steps >= goal, 30)
+        await self.until(lambda: self.steps >= goal, 30)
 
 
 async def entries(dsn: str, away: str) -> dict[str, tuple[int, int]]:
@@ -169,7 +176,7 @@ async def under_load(
         await load.goes_on(100)
         load.enough.set()
         await asyncio.wait(producing)
-        await until(lambda: load.slowest() >= len(load.acknowledged), 60)
+        await load.until(lambda: load.slowest() >= len(load.acknowledged), 60)
         load.done = True
     for topic, consumer in [pair for ids in load.ids for pair in ids.items()]:
         fields = {"topic": topic, "consumer_id": consumer}

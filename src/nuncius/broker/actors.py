@@ -163,6 +163,15 @@ class Actors:
         )
         return [Activity(*row) for row in rows]
 
+    async def count_inactive(self) -> int:
+        """How many have been silent for too long."""
+        rows = await self._store.query(
+            "select count(*) from nuncius.activity where last_active < now() - make_interval(secs => $1)",
+            self.inactive_after,
+        )
+        inactive: int = rows[0][0]
+        return inactive
+
     async def topics(self) -> list[str]:
         """The names of all topics, in the order in which they were made."""
         rows = await self._store.query("select topic_name from nuncius.topics order by topic_id")

@@ -25,6 +25,8 @@ _OWN_HEADERS = frozenset(
 )
 END = b"\r\n\r\n"  # of a head
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+ALIVE = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 3\r\n\r\nok\n"
+BAD, UNAVAILABLE = b"400 Bad Request", b"503 Service Unavailable"
 _AUTHORS_PATHS = (b"/broker", b"/partition")
 _AUTHORS_WORD = re.compile(rb'[?&]topic_name=|"topic_name"\s*:')
 
@@ -69,7 +71,6 @@ class Client(asyncio.Protocol):
         self._connecting: asyncio.Task[None] | None = None
         self._refused = ""  # why nothing more is read
         self._unfinished = 0  # bytes since the last end of a head or piece of a body
-        self._lost = False
         self.idle = asyncio.Event()  # nothing is asked that is not answered
         self.idle.set()
         self._reset()
@@ -88,7 +89,7 @@ class Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         if len(self._balancer.clients) >= self._balancer.max_connections:
-            self._transport.write(_failure("too many connections", b"503 Service Unavailable"))
+            self._transport.write(_failure("too many connections", UNAVAILABLE))
             self._transport.close()
             return
         self._balancer.clients.add(self)
@@ -104,7 +105,6 @@ class Client(asyncio.Protocol):
             self._transport.pause_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._lost = True
         self.idle.set()
         self._balancer.clients.discard(self)
         if self._connecting is not None:
@@ -172,15 +172,19 @@ class Client(asyncio.Protocol):
     # One request after the other
 
     def _next(self) -> None:
-        if self._lost or not self._waiting:
-            self.idle.set()
-            return
-        if len(self._waiting) == MAX_WAITING:
-            self._transport.resume_reading()
-        self._request = self._waiting.popleft()
-        if self._request.path == b"/livez":
-            self._finish(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 3\r\n\r\nok\n")
-        elif self._balancer.managers[self._request.kind].is_empty:
+        while self._waiting and not self._transport.is_closing():
+            if len(self._waiting) == MAX_WAITING:
+                self._transport.resume_reading()
+            self._request = self._waiting.popleft()
+            if self._request.path != b"/livez":
+                self._begin(self._request)
+                return
+            if not self._answer(self._request, ALIVE):
+                return
+        self.idle.set()
+
+    def _begin(self, request: Request) -> None:
+        if self._balancer.managers[request.kind].is_empty:
             self._connecting = asyncio.ensure_future(self._look_and_try())
         else:
             self._try("there is none")
@@ -253,7 +257,8 @@ class Client(asyncio.Protocol):
         elif request.repeatable:
             self._try(f"{upstream.manager} {reason}")
         else:
-            self._fail(request, f"{upstream.manager} {reason}; it may or may not have done what was asked")
+            told = f"{upstream.manager} {reason}; it may or may not have done what was asked"
+            self._fail(request, told, "outcome_unknown")
 
     def _let_go(self) -> tuple[Request, Upstream]:
         request, upstream = self._request, self._upstream
@@ -263,27 +268,41 @@ class Client(asyncio.Protocol):
         self._balancer.asked.discard(upstream)
         return request, upstream
 
-    def _fail(self, request: Request, reason: str) -> None:
-        self._finish(_failure(f"{request.kind} Failed: {reason}"))
+    def _fail(self, request: Request, reason: str, word: str = "unavailable") -> None:
+        if self._transport.is_closing():
+            return
+        message = f"{request.kind} Failed: {reason}"
+        answer = _problem(word, message) if request.modern else _failure(message)
+        if self._answer(request, answer):
+            self._next()
 
-    def _finish(self, answer: bytes) -> None:
-        if self._lost:
-            return
-        assert self._request is not None
-        self._transport.write(answer.partition(END)[0] + END if self._request.is_head else answer)
-        if not self._request.alive:
-            self._transport.close()
-            return
-        self._request = None
-        self._next()
+    def _answer(self, request: Request, answer: bytes) -> bool:
+        """Answers by ourselves. Whether the connection goes on."""
+        self._transport.write(answer.partition(END)[0] + END if request.is_head else answer)
+        if request.alive:
+            self._request = None
+            return True
+        self._transport.close()
+        return False
 
     def _refuse(self, reason: str) -> None:
         """What came makes no sense, and where the next request begins cannot be known."""
-        self._transport.write(_failure(reason))
+        if self.is_idle:  # else it would be taken for the answer to the request before
+            self._transport.write(_failure(reason))
         self._transport.close()
 
 
-def _failure(message: str, status: bytes = b"400 Bad Request") -> bytes:
-    body = msgspec.json.encode({"status": "failure", "message": message})
+def _failure(message: str, status: bytes = BAD) -> bytes:
+    """As the report's API tells it."""
+    return _json(status, {"status": "failure", "message": message})
+
+
+def _problem(word: str, message: str) -> bytes:
+    """As /v1 tells it."""
+    return _json(UNAVAILABLE, {"error": word, "message": message})
+
+
+def _json(status: bytes, fields: dict[str, str]) -> bytes:
+    body = msgspec.json.encode(fields)
     head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
     return head % (status, len(body)) + body

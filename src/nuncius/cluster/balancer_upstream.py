@@ -147,6 +147,7 @@ class Upstream(asyncio.Protocol):
     def _finish(self, *, keep: bool) -> None:
         client, self._client = self._client, None
         if keep and not self._lost:
+            self._transport.resume_reading()  # a slow client may have had us pause at the very end
             self._idle_since = self._loop.time()
             self.manager.idle.append(self)
         else:

@@ -57,12 +57,18 @@ class Watch:
         await self._heard(await self._members.everybody())
 
     async def _pulse(self) -> None:
+        loop = asyncio.get_running_loop()
+        looked_at = loop.time()
         while True:
             await asyncio.sleep(self._seconds)
             try:
                 if not await self._members.hear(self._node_id):
                     self._node_id = await self._enter()
+                if loop.time() - looked_at > self._members.silence / 2:
+                    # The store was away: others have to be heard again, too.
+                    await asyncio.sleep(self._seconds)
                 await self.look()
+                looked_at = loop.time()
             except (StoreError, asyncpg.PostgresError) as error:
                 log.warning("no news of the cluster", extra={"error": str(error)})
             except Exception:

@@ -9,6 +9,7 @@ from doors.http.test_report import consume, consumer, produce, producer
 from nuncius.broker.limits import Limits
 from nuncius.broker.model import Placed
 from nuncius.doors.http import growth
+from racing import until
 
 
 async def partitions(node: Node, topic: str = "A") -> list[int]:
@@ -78,6 +79,33 @@ async def test_limits_and_switch(dsn: str) -> None:
     async with running_node(dsn, threshold=0) as node:
         await node.post("/v1/topics/B/messages/batch", {"messages": [{"body": "x"}] * 100})
         assert await partitions(node, "B") == [100]
+
+
+async def test_as_large_as_it_can_be(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic that may not grow any further is not asked about again; one that is made anew, is."""
+    async with running_node(dsn, threshold=1, limits=Limits(max_partitions=2)) as node:
+        fullness = node.broker.actors.fullness
+        asked: list[str] = []
+
+        async def counted(topic: str) -> tuple[dict[int, int], int]:
+            asked.append(topic)
+            return await fullness(topic)
+
+        monkeypatch.setattr(node.broker.actors, "fullness", counted)
+
+        async def is_full() -> bool:
+            await node.post("/v1/topics/A/messages", {"body": "x"})
+            return len(await partitions(node)) == 2
+
+        async def is_left_alone() -> bool:
+            before = len(asked)
+            await node.post("/v1/topics/A/messages", {"body": "x"})
+            return len(asked) == before
+
+        for _ in range(2):
+            await until(is_full)
+            await until(is_left_alone)  # it has heard of its own growth, too
+            await node.delete("/v1/topics/A")
 
 
 async def test_purged_messages_do_not_count(dsn: str) -> None:

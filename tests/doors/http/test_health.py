@@ -80,6 +80,8 @@ async def test_health(node: Node, connection: Connection, caplog: pytest.LogCapt
     await produce(node, one, "y")
     assert (await node.get("/v1/health")).json["inactive"] == 0
     await connection.execute("update nuncius.activity set last_active = last_active - interval '1 h'")
+    health = (await node.get("/v1/health?limit=1")).json
+    assert (health["inactive"], len(health["actors"])) == (2, 1)
     caplog.clear()
     assert await node.broker.actors.check() == 2, "it may fall silent again"
     assert len(caplog.records) == 2, "a line for each kind, however many there are"

@@ -118,6 +118,13 @@ class Exchange:
         )
         await self._send({"type": "http.response.body", "body": content})
 
+    async def nothing(self, status: int) -> None:
+        """An answer without a body, which may not even say that its length is 0."""
+        self.begun = True
+        self.status = status
+        await self._send({"type": "http.response.start", "status": status, "headers": []})
+        await self._send({"type": "http.response.body", "body": b""})
+
     async def begin(self, status: int, content_type: bytes, headers: Headers = ()) -> None:
         """An answer that comes bit by bit."""
         self.begun = True

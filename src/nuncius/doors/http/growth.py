@@ -6,6 +6,7 @@ after a batch, never in its middle.
 """
 
 import logging
+import sys
 from dataclasses import dataclass, field
 
 from nuncius.broker import Broker
@@ -30,12 +31,16 @@ class Growth:
         self._broker = broker
         self._threshold = threshold  # 0: never grow
         self._topics: dict[str, _Known] = {}
+        self._catalogue = broker.catalogue
 
     def is_due(self, topic: str, placed: Placed, count: int) -> bool:
         """Whether the topic may have to grow, now that so many entries were placed. The caller then calls
         `grow`; nobody else is told."""
         if not self._threshold:
             return False
+        if self._catalogue != self._broker.catalogue:  # this may be another topic of the same name
+            self._catalogue = self._broker.catalogue
+            self._topics.clear()
         known = self._topics.get(topic)
         if known is None:
             if len(self._topics) >= MOST_TOPICS:
@@ -63,11 +68,13 @@ class Growth:
         known = self._topics.get(topic)
         try:
             ends, messages = await self._broker.actors.fullness(topic)
-            if messages > self._threshold * len(ends) and len(ends) < self._broker.limits.max_partitions:
+            most = self._broker.limits.max_partitions
+            if messages > self._threshold * len(ends) and len(ends) < most:
                 await self._broker.topics.grow(topic, len(ends) + 1)
                 ends[len(ends) + 1] = 0
             if known is not None:
-                known.ends, known.messages, known.enough = ends, messages, self._threshold * len(ends)
+                known.ends, known.messages = ends, messages
+                known.enough = self._threshold * len(ends) if len(ends) < most else sys.maxsize
         except (BrokerError, StoreError) as error:
             log.warning("a topic did not grow", extra={"topic": topic, "error": str(error)})
         finally:

@@ -79,7 +79,7 @@ class Operation:
         if exchange.begun:
             return
         if answer is None:
-            await exchange.answer(self.status, b"")
+            await exchange.nothing(self.status)
         elif type(answer) is Raw:
             headers = [(b"x-content-type-options", b"nosniff"), (b"content-security-policy", b"sandbox")]
             await exchange.answer(self.status, answer.content, answer.content_type.encode(), headers)

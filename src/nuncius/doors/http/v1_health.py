@@ -18,7 +18,7 @@ class Actor(msgspec.Struct):
 
 
 class Health(msgspec.Struct):
-    """Those who have been silent longest come first."""
+    """Those who have been silent longest come first. `inactive` is how many are, shown here or not."""
 
     inactive_after: float
     inactive: int
@@ -37,7 +37,7 @@ async def get_health(desk: Desk, query: Which) -> Health:
     found = await actors.health(only_inactive=query.inactive, limit=query.limit)
     return Health(
         actors.inactive_after,
-        sum(not each.is_active for each in found),
+        await actors.count_inactive(),
         [Actor(each.kind, each.actor_id, each.last_active, each.is_active) for each in found],  # type: ignore[arg-type]
     )
 
