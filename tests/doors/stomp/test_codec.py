@@ -3,6 +3,7 @@
 import pytest
 
 from nuncius.doors.stomp.codec import Decoder, Frame, FrameLimits, encode
+from nuncius.doors.stomp.slim_codec import Splitter
 from nuncius.doors.stomp.versions import ProtocolError, Version, header_line, negotiate, unescape
 
 V10, V11, V12 = Version
@@ -187,6 +188,14 @@ def test_a_large_frame_in_small_pieces(length: bytes) -> None:
     data = b"SEND\n" + length + b"\n" + body + b"\0"
     frames = [frame for at in range(0, len(data), 64) for frame in decoder.receive(data[at : at + 64])]
     assert frames[0].body == body
+
+
+@pytest.mark.parametrize("rest", [b"", b"\n", b"SEND\ncontent-length:5\n\na\0\nb", b"BEGIN\n\n\0\n\nACK"])
+def test_what_comes_behind_the_first_frame(rest: bytes) -> None:
+    """It is left as it came: a line end after a NUL may be in the body of a frame that has only begun."""
+    splitter = Splitter(1000)
+    assert next(splitter.receive(b"\nCONNECT\n\n\0" + rest)) == b"CONNECT\n\n"
+    assert splitter.rest() == rest
 
 
 @pytest.mark.parametrize(

@@ -250,15 +250,6 @@ async def test_subscribers_of_other_doors_count(node: Node) -> None:
         assert seen == ["0", "1"]
 
 
-async def test_a_login_and_a_passcode(node: Node) -> None:
-    """A CONNECT that has more than a login is real STOMP, of version 1.0 if it does not say."""
-    async with stranger(node) as peer:
-        peer.write(b"CONNECT\nlogin:me\npasscode:x\n\n\0")
-        connected_frame = await peer.expect("CONNECTED")
-        assert connected_frame.headers["version"] == "1.0"
-        assert connected_frame.headers["session"]
-
-
 async def test_a_frame_that_does_not_end(node: Node) -> None:
     """Nobody can make the node keep any number of bytes: such a connection ends."""
     async with stranger(node) as peer:

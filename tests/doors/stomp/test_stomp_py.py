@@ -98,7 +98,7 @@ def test_heart_beats(port: int, version: Version) -> None:
     """Both sides beat, and both stay."""
     # By default it gives up on a beat that is half its time late, and the machine may be busy: 3 s of silence
     # are a fault on any machine.
-    patient = {"heartbeats": (100, 100), "heart_beat_receive_scale": 30}
+    patient: dict[str, Any] = {"heartbeats": (100, 100), "heart_beat_receive_scale": 30}
     with stomp_py(port, version, **patient) as (connection, ear):
         connection.subscribe("/topic/a", id="1")
         for _ in range(5):
@@ -116,3 +116,15 @@ def test_bytes(port: int, version: Version) -> None:
         connection.subscribe("/queue/a", id="1")
         connection.send("/queue/a", body)
         assert ear.message().body == body
+
+
+def test_a_login_without_a_passcode(port: int, version: Version) -> None:
+    """Nobody needs a passcode: not for a first SEND, nor for a first SUBSCRIBE."""
+    with stomp_py(port, version, passcode=None) as (sender, ear):
+        sender.send("/queue/a", "x", receipt="r")
+        assert ear.receipt() == "r"
+    with stomp_py(port, version, passcode=None) as (connection, ear):
+        connection.subscribe("/queue/a", id="1", ack="client")
+        message = ear.message()
+        assert message.body == "x"
+        acknowledge(connection, version, message)

@@ -66,12 +66,14 @@ class Ear(stomp.ConnectionListener):  # type: ignore[misc]  # it ships no types
 
 
 @contextmanager
-def stomp_py(port: int, version: Version, **options: Any) -> Iterator[tuple[Any, Ear]]:
+def stomp_py(
+    port: int, version: Version, *, passcode: str | None = "secret", **options: Any
+) -> Iterator[tuple[Any, Ear]]:
     """A connection of stomp.py, and what it hears."""
     connection = KINDS[version]([("127.0.0.1", port)], **options)
     ear = Ear()
     connection.set_listener("ear", ear)
-    connection.connect("me", "secret", wait=True)
+    connection.connect("me", passcode, wait=True)
     try:
         yield connection, ear
     finally:

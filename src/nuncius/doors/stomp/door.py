@@ -1,10 +1,12 @@
 """The STOMP port. The first frame of a connection tells which dialect it speaks.
 
 A CONNECT with the one header `login` is the slim dialect of the report; every other CONNECT, and every
-STOMP, is the real protocol.
+STOMP, is the real protocol. A client of STOMP 1.0 may say no more than its login either; what it says next
+gives it away.
 """
 
 from dataclasses import replace
+from functools import partial
 
 from nuncius.broker import Broker
 from nuncius.doors.stomp import slim_codec
@@ -13,7 +15,7 @@ from nuncius.doors.stomp.background import Background
 from nuncius.doors.stomp.codec import FrameLimits
 from nuncius.doors.stomp.errors import error_frame
 from nuncius.doors.stomp.heartbeat import MINIMUM_MS
-from nuncius.doors.stomp.introduction import Introduction, introduce, new_session
+from nuncius.doors.stomp.introduction import Introduction, introduce
 from nuncius.doors.stomp.session import StompSession
 from nuncius.doors.stomp.slim import EXPECTED_CONNECT, TOO_LARGE, SlimSession
 from nuncius.doors.stomp.slim_codec import Splitter, TooLarge
@@ -44,20 +46,22 @@ class Greeting:
 
     def _welcome(self, piece: bytes, headers: dict[str, str]) -> None:
         self._wire.known_as = headers.get("login", "")[:255]
+        try:
+            introduction = introduce(headers, self._door.heart_beat_ms)
+        except ProtocolError as error:
+            self._wire.send(error_frame(str(error), Version.V12))
+            self._wire.close()
+            return
+        if introduction is None:
+            text = f"Supported protocol versions are {SUPPORTED.replace(',', ' ')}"
+            self._wire.send(error_frame(text, Version.V12, more={"version": SUPPORTED}))
+            self._wire.close()
+            return
         if slim_codec.is_slim(piece, headers):
-            session = self._door.slim_session(self._wire)
+            self._wire.send(slim_codec.CONNECTED)
+            session = self._door.slim_session(self._wire, introduction)
         else:
-            try:
-                introduction = introduce(headers, self._door.heart_beat_ms)
-            except ProtocolError as error:
-                self._wire.send(error_frame(str(error), Version.V12))
-                self._wire.close()
-                return
-            if introduction is None:
-                text = f"Supported protocol versions are {SUPPORTED.replace(',', ' ')}"
-                self._wire.send(error_frame(text, Version.V12, more={"version": SUPPORTED}))
-                self._wire.close()
-                return
+            self._wire.send(introduction.connected())
             session = self._door.stomp_session(self._wire, introduction)
         self._wire.session = session
         rest = self._splitter.rest()
@@ -103,5 +107,17 @@ class StompDoor(TcpDoor):
     def stomp_session(self, wire: Wire, introduction: Introduction) -> Session:
         return StompSession(self._broker, wire, introduction, self.limits, self._background)
 
-    def slim_session(self, wire: Wire) -> Session:
-        return SlimSession(self._broker, wire, new_session(), self._background, self._audience)
+    def slim_session(self, wire: Wire, introduction: Introduction) -> Session:
+        return SlimSession(
+            self._broker,
+            wire,
+            introduction.session,
+            self._background,
+            self._audience,
+            partial(self._hand_over, wire, introduction),
+        )
+
+    def _hand_over(self, wire: Wire, introduction: Introduction, data: bytes) -> None:
+        """It is a client of STOMP 1.0 after all."""
+        wire.session = self.stomp_session(wire, introduction)
+        wire.session.received(data)

@@ -71,7 +71,6 @@ class StompSession:
             "ABORT": self._abort,
             "DISCONNECT": self._disconnect,
         }
-        carrier.send(introduction.connected())
         self._heart_beat.start()
 
     # From the carrier

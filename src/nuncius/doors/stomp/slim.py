@@ -3,6 +3,7 @@
 An ERROR leaves the connection open. As in the real protocol, frames are carried out in their order.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -33,20 +34,28 @@ TOO_LARGE = slim_codec.error("Frame too large")
 
 class SlimSession:
     def __init__(
-        self, broker: Broker, carrier: Carrier, session: str, background: Background, audience: Audience
+        self,
+        broker: Broker,
+        carrier: Carrier,
+        session: str,
+        background: Background,
+        audience: Audience,
+        hand_over: Callable[[bytes], None],
     ) -> None:
+        """`hand_over` takes what a client of the real protocol has sent."""
         self._broker = broker
         self._carrier = carrier
         self._session = session
         self._background = background
         self._audience = audience
+        self._hand_over = hand_over
+        self._is_settled = False  # that it is the slim dialect
         self._splitter = Splitter(MAX_HEAD + broker.limits.max_body)
         self._begun = Begun(broker.pressure)
         self._answers = Answers(carrier)
         self._line = Line(self._answers, background)
         self._is_over = False
         self._feeds: dict[str, Feed] = {}
-        carrier.send(slim_codec.CONNECTED)
 
     # From the carrier
 
@@ -56,6 +65,11 @@ class SlimSession:
         cost = REQUEST_COST + len(data)
         try:
             for piece in self._splitter.receive(data):
+                if not self._is_settled and slim_codec.is_real(piece):
+                    self._begun.note(0)
+                    self._hand_over(piece + b"\0" + self._splitter.rest())
+                    return
+                self._is_settled = True
                 if not self._take(slim_codec.parse(piece), cost):
                     return
                 cost = REQUEST_COST

@@ -13,6 +13,7 @@ RECEIPT = b"RECEIPT\n\n\0"
 END_OF_BODY = b"\n\n\0"
 _LINE_ENDS = b"\r\n"
 COMMANDS = frozenset(("CONNECT", "SEND", "SUBSCRIBE", "DISCONNECT"))
+_NO_HEADERS_HERE = frozenset(("DISCONNECT", "UNSUBSCRIBE", "ACK", "BEGIN", "COMMIT", "ABORT"))
 
 
 class TooLarge(Exception):
@@ -48,18 +49,20 @@ class Splitter:
         self._buffer += data if self._buffer else data.lstrip(_LINE_ENDS)
         if b"\0" in data:
             pieces = bytes(self._buffer).split(b"\0")
-            self._buffer = bytearray(pieces.pop().lstrip(_LINE_ENDS))
+            self._buffer = bytearray(pieces.pop())
             self._pieces = pieces[::-1]
             while self._pieces:
                 piece = self._pieces.pop().lstrip(_LINE_ENDS)
                 if len(piece) > self._max_frame:
                     raise TooLarge
                 yield piece
+            self._buffer = self._buffer.lstrip(_LINE_ENDS)
         if len(self._buffer) > self._max_frame:
             raise TooLarge
 
     def rest(self) -> bytes:
-        """What arrived after the last frame that was asked for."""
+        """What arrived after the last frame that was asked for, byte for byte: it may be frames that are not
+        cut at NULs."""
         rest = b"".join([piece + b"\0" for piece in reversed(self._pieces)]) + bytes(self._buffer)
         self._pieces = []
         self._buffer.clear()
@@ -85,6 +88,18 @@ def introduction(piece: bytes) -> dict[str, str] | None:
 def is_slim(piece: bytes, headers: dict[str, str]) -> bool:
     """Whether a first frame is one of the slim dialect: a CONNECT that has a login and nothing else."""
     return piece.startswith(b"CONNECT\n") and [name.strip(" ") for name in headers] == ["login"]
+
+
+def is_real(piece: bytes) -> bool:
+    """Whether the frame after that is one of the real protocol all the same: a client of STOMP 1.0 may have
+    nothing to say but its login, either."""
+    command, headers = _parse_head(piece.partition(b"\n\n")[0])
+    names = {name.strip(" ") for name in headers or ()}
+    if command == "SEND":
+        return "destination" in names and "topic" not in names
+    if command == "SUBSCRIBE":
+        return names > {"destination"}
+    return bool(names) and command in _NO_HEADERS_HERE
 
 
 def _parse_head(head: bytes) -> tuple[str, dict[str, str] | None]:
