@@ -10,7 +10,8 @@ in its dialect no answer is larger than 8,192.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -67,7 +68,7 @@ class Codec:
         self.dialect = dialect
         self._framing = _FRAMINGS[dialect]
         self._known = _BY_METHOD[dialect, receives]
-        self._shapes = _SHAPES[dialect]
+        self._outgoing = _OUTGOING[dialect]
         self._buffer = b""
         self._broken = False
 
@@ -121,16 +122,16 @@ class Codec:
 
     def encode(self, packet: Packet) -> bytes:
         """The packet in one piece; raises DoesNotFit rather than break the stream."""
-        framing = self._framing
         kind = type(packet)
+        write, method, most = self._outgoing[kind]
         parts = [b""]
         try:
-            self._shapes[kind].write(parts, packet)
-            size = framing.header.size + sum(map(len, parts))
-            if size > (framing.max_answer if isinstance(packet, Answer) else framing.max_request):
+            write(parts, packet)
+            header = self._framing.header
+            size = header.size + sum(map(len, parts))
+            if size > most:
                 raise DoesNotFit(f"a {kind.__name__} of {size} bytes is too large")
-            method = kind.METHODS.of(self.dialect)
-            parts[0] = framing.header.pack(size - framing.uncounted, method, packet.packet_id)
+            parts[0] = header.pack(size - self._framing.uncounted, method, packet.packet_id)
         except (struct.error, UnicodeError) as error:
             raise DoesNotFit(f"{kind.__name__}: {error}") from error
         return b"".join(parts)
@@ -152,6 +153,18 @@ class Codec:
 
 _SHAPES: dict[Dialect, dict[type[Packet], Shape]] = {
     dialect: {packet: shape_of(packet, dialect) for packet in PACKETS} for dialect in Dialect
+}
+# How each packet is written, its number, and how large it may be.
+_OUTGOING: dict[Dialect, dict[type[Packet], tuple[Callable[[list[bytes], Any], None], int, int]]] = {
+    dialect: {
+        packet: (
+            shape.write,
+            packet.METHODS.of(dialect),
+            _FRAMINGS[dialect].max_answer if issubclass(packet, Answer) else _FRAMINGS[dialect].max_request,
+        )
+        for packet, shape in shapes.items()
+    }
+    for dialect, shapes in _SHAPES.items()
 }
 _BY_METHOD: dict[tuple[Dialect, type[Packet]], dict[int, Shape]] = {
     (dialect, direction): {

@@ -1,7 +1,7 @@
 """How the fields of a record become bytes and come back, worked out once from the annotations of the table.
 
-Numbers that stand side by side are packed together: a message is one call for its seven numbers and one for
-its text.
+Numbers that stand side by side are packed together, with the length of the text or list that comes next. A
+record within a record has no bytes of its own: its fields are taken as if they stood in the outer one.
 """
 
 import functools
@@ -16,12 +16,6 @@ import msgspec
 from nuncius.doors.telesto.telesto_table import Dialect, Number, Only, Packet, Record, Single
 
 MALFORMED = (struct.error, UnicodeError, ValueError)
-
-Read = Callable[[bytes, int], tuple[Any, int]]  # bytes and a place in them: a value and the place after it
-Write = Callable[[list[bytes], Any], None]
-
-_int16 = struct.Struct(">h")
-_int32 = struct.Struct(">i")
 
 
 class Field(NamedTuple):
@@ -71,45 +65,66 @@ def _kind(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     return hint, marks
 
 
+class Tail(NamedTuple):
+    """A text or a list, which is sent after its length."""
+
+    code: str  # of the length
+    write: Callable[[Any], tuple[int, bytes]]
+    read: Callable[
+        [bytes, int, int], tuple[Any, int]
+    ]  # bytes, a place and the length: a value and the next place
+
+
+class Piece(NamedTuple):
+    """A run of numbers, and what comes after them if anything does."""
+
+    numbers: struct.Struct  # the length of what follows is the last of them
+    size: int
+    pick: Callable[[Any], tuple[Any, ...]]  # the numbers of a record
+    get: Callable[[Any], Any] | None  # what follows
+    tail: Tail | None
+    default: tuple[Any, ...]  # the value of a field that this dialect does not send
+
+
 class Shape:
     """A record as one dialect sends it."""
 
     def __init__(self, record: type[Record], dialect: Dialect) -> None:
         self.record: Callable[..., Any] = record
-        self._steps: list[tuple[int, Read]] = []  # how many values a step reads, 1 or more
-        self._writers: list[Write] = []
-        run: list[Field] = []
-        for field in fields_of(record, dialect):
-            if field.present and isinstance(field.kind, Number):
-                run.append(field)
-                continue
-            self._add_numbers(run)
-            run = []
-            if field.present:
-                read, write = _codec(field.kind, dialect)
-                self._steps.append((1, read))
-                self._writers.append(_from(field.name, write))
-            else:
-                self._steps.append((1, _always(field.default)))
-        self._add_numbers(run)
+        fields = fields_of(record, dialect)
+        self._item: type[Record] | None = None
+        if len(fields) == 1 and isinstance(fields[0].kind, Alone):
+            self._item = fields[0].kind.item
+            self._list = operator.attrgetter(fields[0].name)
+            fields = fields_of(fields[0].kind.item, dialect)
+        self._nested: list[tuple[slice, type[Record]]] = []  # values that are the fields of a record
+        self._pieces = _pieces(self._flat(fields, dialect), dialect)
 
-    def _add_numbers(self, run: list[Field]) -> None:
-        if not run:
-            return
-        numbers = struct.Struct(">" + "".join(field.kind.code for field in run))
-        names = [field.name for field in run]
-        self._steps.append((len(run), _numbers_reader(numbers)))
-        self._writers.append(_numbers_writer(numbers, names))
+    def _flat(self, fields: list[Field], dialect: Dialect) -> list[Field]:
+        """The fields, with those of records in their places."""
+        flat: list[Field] = []
+        for place, field in enumerate(fields):
+            if isinstance(field.kind, type) and issubclass(field.kind, Record):
+                inner = fields_of(field.kind, dialect)
+                self._nested.append((slice(place, place + len(inner)), field.kind))
+                flat += [one._replace(name=f"{field.name}.{one.name}") for one in inner]
+            else:
+                flat.append(field)
+        return flat
 
     def values(self, data: bytes, at: int) -> tuple[list[Any], int]:
         """The values of the fields that begin there. Raises one of MALFORMED."""
         values: list[Any] = []
-        for count, read in self._steps:
-            value, at = read(data, at)
-            if count == 1:
-                values.append(value)
-            else:
-                values += value
+        for numbers, size, _, _, tail, default in self._pieces:
+            values += numbers.unpack_from(data, at)
+            at += size
+            if tail is not None:
+                values[-1], at = tail.read(data, at, values[-1])
+            values += default
+        for place, record in self._nested:
+            values[place] = [record(*values[place])]
+        if self._item is not None:
+            values = [[self._item(*values)]]
         return values, at
 
     def read(self, data: bytes, at: int) -> tuple[Any, int]:
@@ -117,8 +132,14 @@ class Shape:
         return self.record(*values), at
 
     def write(self, parts: list[bytes], value: Any) -> None:
-        for write in self._writers:
-            write(parts, value)
+        if self._item is not None:
+            (value,) = self._list(value)
+        for numbers, _, pick, get, tail, _ in self._pieces:
+            if tail is None or get is None:
+                parts.append(numbers.pack(*pick(value)))
+            else:
+                length, following = tail.write(get(value))
+                parts += (numbers.pack(*pick(value), length), following)
 
 
 @functools.cache
@@ -126,88 +147,89 @@ def shape_of(record: type[Record], dialect: Dialect) -> Shape:
     return Shape(record, dialect)
 
 
-def _codec(kind: Any, dialect: Dialect) -> tuple[Read, Write]:
-    if kind is str:
-        return _read_text, _write_text
-    if isinstance(kind, Number):
-        number = struct.Struct(">" + kind.code)
-        return _numbers_reader(number), lambda parts, value: parts.append(number.pack(value))
-    if isinstance(kind, Alone):
-        return _alone(*_codec(kind.item, dialect))
-    if isinstance(kind, ListOf):
-        return _list(*_codec(kind.item, dialect))
-    shape = shape_of(kind, dialect)
-    return shape.read, shape.write
+def _pieces(fields: list[Field], dialect: Dialect) -> list[Piece]:
+    pieces: list[Piece] = []
+    run: list[Field] = []
+    for field in fields:
+        if field.present and isinstance(field.kind, Number):
+            run.append(field)
+            continue
+        pieces.append(_piece(run, field, dialect))
+        run = []
+    if run:
+        pieces.append(_piece(run, None, dialect))
+    return pieces
 
 
-def _numbers_reader(numbers: struct.Struct) -> Read:
-    size = numbers.size
-    several = len(numbers.unpack(bytes(size))) > 1
+def _piece(run: list[Field], last: Field | None, dialect: Dialect) -> Piece:
+    tail = get = None
+    default: tuple[Any, ...] = ()
+    if last is not None and last.present:
+        tail, get = _tail(last.kind, dialect), operator.attrgetter(last.name)
+    elif last is not None:
+        default = (last.default,)
+    codes = "".join(field.kind.code for field in run)
+    numbers = struct.Struct(">" + codes + (tail.code if tail is not None else ""))
+    return Piece(numbers, numbers.size, _picker([field.name for field in run]), get, tail, default)
 
-    def read(data: bytes, at: int) -> tuple[Any, int]:
-        values = numbers.unpack_from(data, at)
-        return (values if several else values[0]), at + size
 
-    return read
-
-
-def _numbers_writer(numbers: struct.Struct, names: list[str]) -> Write:
+def _picker(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if not names:
+        return lambda _: ()
     pick = operator.attrgetter(*names)
-    if len(names) == 1:
-        return lambda parts, value: parts.append(numbers.pack(pick(value)))
-    return lambda parts, value: parts.append(numbers.pack(*pick(value)))
+    return pick if len(names) > 1 else lambda value: (pick(value),)
 
 
-def _read_text(data: bytes, at: int) -> tuple[str, int]:
-    (length,) = _int16.unpack_from(data, at)
-    at += 2
+def _tail(kind: Any, dialect: Dialect) -> Tail:
+    if kind is str:
+        return Tail("h", _write_text, _read_text)
+    if isinstance(kind.item, Number):
+        return _list_of_numbers(kind.item)
+    return _list_of_records(shape_of(kind.item, dialect))
+
+
+def _write_text(value: str) -> tuple[int, bytes]:
+    raw = value.encode()
+    return len(raw), raw
+
+
+def _read_text(data: bytes, at: int, length: int) -> tuple[str, int]:
     if not 0 <= length <= len(data) - at:
         raise ValueError(f"a text of {length} bytes where {len(data) - at} are left")
     return data[at : at + length].decode(), at + length
 
 
-def _write_text(parts: list[bytes], value: str) -> None:
-    raw = value.encode()
-    parts.append(_int16.pack(len(raw)))
-    parts.append(raw)
+def _list_of_numbers(kind: Number) -> Tail:
+    size = struct.calcsize(">" + kind.code)
+
+    def write(items: list[int]) -> tuple[int, bytes]:
+        return len(items), struct.pack(f">{len(items)}{kind.code}", *items) if items else b""
+
+    def read(data: bytes, at: int, count: int) -> tuple[list[int], int]:
+        _check_count(data, at, count)
+        return list(struct.unpack_from(f">{count}{kind.code}", data, at)) if count else [], at + count * size
+
+    return Tail("i", write, read)
 
 
-def _list(read_item: Read, write_item: Write) -> tuple[Read, Write]:
-    def read(data: bytes, at: int) -> tuple[list[Any], int]:
-        (count,) = _int32.unpack_from(data, at)
-        at += 4
-        if not 0 <= count <= len(data) - at:  # no item is smaller than a byte
-            raise ValueError(f"a list of {count} items in {len(data) - at} bytes")
+def _list_of_records(shape: Shape) -> Tail:
+    def write(items: list[Any]) -> tuple[int, bytes]:
+        parts: list[bytes] = []
+        for item in items:
+            shape.write(parts, item)
+        return len(items), b"".join(parts)
+
+    def read(data: bytes, at: int, count: int) -> tuple[list[Any], int]:
+        _check_count(data, at, count)
         items = []
         for _ in range(count):
-            item, at = read_item(data, at)
+            item, at = shape.read(data, at)
             items.append(item)
         return items, at
 
-    def write(parts: list[bytes], value: list[Any]) -> None:
-        parts.append(_int32.pack(len(value)))
-        for item in value:
-            write_item(parts, item)
-
-    return read, write
+    return Tail("i", write, read)
 
 
-def _alone(read_item: Read, write_item: Write) -> tuple[Read, Write]:
-    def read(data: bytes, at: int) -> tuple[list[Any], int]:
-        item, at = read_item(data, at)
-        return [item], at
-
-    def write(parts: list[bytes], value: list[Any]) -> None:
-        (item,) = value
-        write_item(parts, item)
-
-    return read, write
-
-
-def _always(value: Any) -> Read:
-    return lambda data, at: (value, at)
-
-
-def _from(name: str, write: Write) -> Write:
-    pick = operator.attrgetter(name)
-    return lambda parts, value: write(parts, pick(value))
+def _check_count(data: bytes, at: int, count: int) -> None:
+    if not 0 <= count <= len(data) - at:  # no item is smaller than a byte
+        raise ValueError(f"a list of {count} items in {len(data) - at} bytes")
