@@ -82,6 +82,13 @@ async def test_batches(client: AsyncClient) -> None:
         await client.publish_batch("news", [b"a"], keys=["x", "y"])
 
 
+async def test_an_empty_key(client: AsyncClient) -> None:
+    """An empty key is a key, and none is none."""
+    await client.publish("news", b"a", key="")
+    await client.publish_batch("news", [b"b", b"c"], keys=["", None])
+    assert [entry.key for entry in await client.fetch("news")] == ["", "", None]
+
+
 async def test_order_between_single_and_batch(client: AsyncClient) -> None:
     """What is handed in before is stored before, whichever way."""
     first = client.publish("news", b"1")

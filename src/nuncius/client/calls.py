@@ -10,6 +10,7 @@ from typing import Any, Self
 from nuncius.client import errors
 from nuncius.client.address import DEFAULT_URL, parse
 from nuncius.client.caller import Caller
+from nuncius.client.checks import as_bytes
 from nuncius.client.lease import give_back
 from nuncius.client.model import Body
 from nuncius.client.outbox import MAX_ROWS, Outbox
@@ -43,7 +44,7 @@ class Calls:
         self._subscriptions: dict[int, AsyncSubscription] = {}
         self._paused: set[AsyncSubscription] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._max_body = 0
+        self._max_body = -1  # not open yet
         self._identifying = asyncio.Lock()
         self.client_id = 0
 
@@ -141,10 +142,15 @@ class Calls:
         return count
 
     def _checked(self, body: Body) -> bytes:
-        data = body.encode() if isinstance(body, str) else body
+        data = body if isinstance(body, bytes) else as_bytes(body)
         if len(data) > self._max_body:
+            self._check_open()
             raise errors.InvalidInput(f"a message has at most {self._max_body} bytes, not {len(data)}")
         return data
+
+    def _check_open(self) -> None:
+        if self._max_body < 0:
+            raise errors.Closed("the client is not open: use it in a `with` block, or open() it")
 
     def _all_checked(self, bodies: Sequence[Body]) -> list[bytes]:
         if not bodies:
@@ -159,6 +165,7 @@ class Calls:
         wait: float = 0,
     ) -> Any:
         """`wait` is for how long the node was asked to wait, on top of what everything may take."""
+        self._check_open()
         packet = kind(self._caller.next_request(), *fields)
         return await self._caller.call(packet, self._timeout + wait, repeatable=repeatable)
 

@@ -1,6 +1,7 @@
 """Checks before anything is sent. Messages that are handed in together travel together, and a node refuses
 what travels together as a whole: so a bad one must not get in among good ones."""
 
+import math
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -10,7 +11,31 @@ from nuncius.client.errors import InvalidInput
 MAX_KEY = 1024  # characters
 MAX_HEADERS = 64 << 10  # characters of their JSON text
 MAX_NUMBER = 2**31 - 1
+MAX_WAIT = 3600.0  # seconds; a node waits no longer for one request
 _encode = msgspec.json.Encoder().encode
+
+
+def as_bytes(body: object) -> bytes:
+    """A body as it is sent."""
+    if isinstance(body, str):
+        try:
+            return body.encode()
+        except UnicodeEncodeError:
+            raise InvalidInput("a text is valid Unicode") from None
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    raise InvalidInput(f"a body is bytes or a text, not {type(body).__name__}")
+
+
+def check_wait(seconds: float) -> None:
+    if not 0 <= seconds <= MAX_WAIT:
+        raise InvalidInput(f"wait for 0 to {MAX_WAIT:g} seconds, not for {seconds:g}")
+
+
+def milliseconds(seconds: float) -> int:
+    """A time to wait as it is sent; a little time is not none."""
+    check_wait(seconds)
+    return math.ceil(seconds * 1000)
 
 
 def check_key(key: str) -> None:

@@ -49,7 +49,7 @@ class CannotConnect(NunciusError):
 
 
 class Closed(NunciusError):
-    """The client is closed."""
+    """The client is closed, or was not opened."""
 
 
 _BY_CODE: dict[int, type[NunciusError]] = {

@@ -61,6 +61,11 @@ def _half(column: list[Any]) -> list[Any]:
     return half
 
 
+def _unless_empty(column: list[str | None]) -> list[str | None] | None:
+    """A column in which nobody has anything is not sent. An empty text is something."""
+    return None if column.count(None) == len(column) else column
+
+
 class PublishPile(Pile):
     __slots__ = ("keys", "partition")
 
@@ -74,8 +79,8 @@ class PublishPile(Pile):
             request,
             self.place[1],
             self.bodies,
-            self.keys if any(self.keys) else None,
-            self.headers if any(self.headers) else None,
+            _unless_empty(self.keys),
+            _unless_empty(self.headers),
             self.partition,
             count,
         )
@@ -117,7 +122,7 @@ class PutPile(Pile):
             self.priorities,
             self.receivers if any(self.receivers) else None,
             self.contexts if any(self.contexts) else None,
-            self.headers if any(self.headers) else None,
+            _unless_empty(self.headers),
             count,
         )
 

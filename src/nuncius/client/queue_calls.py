@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 
 from nuncius.client import errors
 from nuncius.client.calls import Calls
-from nuncius.client.checks import check_message, headers_text
+from nuncius.client.checks import MAX_WAIT, check_message, check_wait, headers_text, milliseconds
 from nuncius.client.lease import AsyncLease, ask_for_leases
 from nuncius.client.model import (
     Body,
@@ -85,6 +85,8 @@ class QueueCalls(Calls):
     ) -> Message | None:
         """Takes a message: the one with the highest priority, or, with mode 'time', the oldest. Waits up to
         `wait` seconds for one; None if there is none."""
+        self._check_open()
+        check_wait(wait)
         found = await self._takers.take((queue, _mode(mode), sender, context, wait, self._timeout))
         return None if found is None else to_message(queue, found)
 
@@ -100,7 +102,7 @@ class QueueCalls(Calls):
     ) -> list[Message]:
         """Takes up to `limit` messages, fewer if they are large; waits up to `wait` seconds for the first."""
         answer = await self._call(
-            packets.Take, queue, limit, _mode(mode), sender, context, int(wait * 1000), wait=wait
+            packets.Take, queue, limit, _mode(mode), sender, context, milliseconds(wait), wait=wait
         )
         return [to_message(queue, message) for message in answer.messages]
 
@@ -114,7 +116,8 @@ class QueueCalls(Calls):
     async def lease(self, queue: str, *, wait: float = 0) -> AsyncLease | None:
         """Takes a message, the one with the highest priority, that comes again unless it is settled. Waits up
         to `wait` seconds for one; None if there is none."""
-        packet = packets.Lease(self._caller.next_request(), queue, 1, int(wait * 1000))
+        self._check_open()
+        packet = packets.Lease(self._caller.next_request(), queue, 1, milliseconds(wait))
         answer, link = await ask_for_leases(self._caller, packet, self._timeout + wait)
         if not answer.messages:
             return None
@@ -143,15 +146,16 @@ class QueueCalls(Calls):
         timeout: float | None = None,
     ) -> Message:
         """Puts a request into a queue and waits for the answer to it; raises Timeout if none comes."""
+        timeout = timeout or min(self._timeout, MAX_WAIT)
+        patience = milliseconds(timeout)
         await self._identify()
-        timeout = timeout or self._timeout
         answer = await self._call(
             packets.Ask,
             queue,
             self._checked(body),
             priority,
             headers_text(headers),
-            int(timeout * 1000),
+            patience,
             wait=timeout,
             repeatable=False,
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 from nuncius.client import errors
 from nuncius.client.calls import Calls
-from nuncius.client.checks import check_key, headers_text
+from nuncius.client.checks import check_key, headers_text, milliseconds
 from nuncius.client.model import (
     Body,
     Entry,
@@ -69,7 +69,9 @@ class TopicCalls(Calls):
         self, topic: str, partition: int = 1, offset: int = 0, limit: int = 100, *, wait: float = 0
     ) -> list[Entry]:
         """Entries from an offset on, without a subscription."""
-        answer = await self._call(packets.Fetch, topic, partition, offset, limit, int(wait * 1000), wait=wait)
+        answer = await self._call(
+            packets.Fetch, topic, partition, offset, limit, milliseconds(wait), wait=wait
+        )
         count = len(answer.bodies)
         keys = answer.keys or (None,) * count
         headers = answer.headers or (None,) * count
