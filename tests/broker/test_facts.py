@@ -101,6 +101,9 @@ async def test_messages_of_a_queue(broker: Broker, facts: Facts) -> None:
     assert (second.receiver, third.size, len(third.preview)) == ("r", 1000, 200)
     whole = await facts.queues.message(queue.queue_id, third.message_id)
     assert (whole.body, whole.priority, whole.headers) == (b"m" * 1000, 5, {})
+    assert (whole.sender, whole.receiver) == (None, None)
+    named = [await facts.queues.message(queue.queue_id, each.message_id) for each in (first, second)]
+    assert [(each.sender, each.receiver) for each in named] == [("s", None), (None, "r")]
     with pytest.raises(NoSuchMessage):
         await facts.queues.message(queue.queue_id, 10**9)
 

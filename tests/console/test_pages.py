@@ -168,6 +168,22 @@ def test_a_topic_is_browsed_by_offset_and_by_time(visitor: Visitor) -> None:
     visitor.hears("write a time as")
 
 
+def test_another_partition_is_shown_when_it_is_chosen(visitor: Visitor) -> None:
+    """At once, from the offset that stands there; before a time is typed nothing is complained about."""
+    page = visitor.open("topic?name=news")
+    partition = page.locator(".paged").last.locator("tbody tr td:nth-child(2)").first
+    for mode in ("From a time", "From an offset"):
+        page.get_by_role("button", name=mode).click()
+        expect(page.get_by_role("combobox", name="Partition")).to_be_visible()
+        page.get_by_role("combobox", name="Partition").click()
+        page.get_by_role("option", name="Partition 2" if mode == "From a time" else "Partition 1").click()
+    expect(partition).to_have_text("1")
+    page.get_by_role("combobox", name="Partition").click()
+    page.get_by_role("option", name="Partition 2").click()
+    expect(partition).to_have_text("2")
+    expect(page.locator(".q-notification")).to_have_count(0)
+
+
 def test_keys_and_colours(visitor: Visitor) -> None:
     """Keys lead to pages and explain themselves; the chosen colours stay."""
     page = visitor.open("")

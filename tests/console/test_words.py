@@ -59,6 +59,7 @@ def test_times() -> None:
     assert words.parse_time(" 2026-01-31 12:00 ") == NOW
     assert words.parse_time("2026-01-31T13:00+01:00") == NOW
     assert words.parse_time("noon") is None
+    assert words.parse_time("9999-12-31T23:59-08:00") is None
 
 
 def test_leases_in_words() -> None:

@@ -100,8 +100,8 @@ class ClusterFactsReader:
         rows = await self._store.query(
             "select (select count(*) from (select from nuncius.key_values limit $1) v)"
             " + (select count(*) from (select from nuncius.key_lists limit $1) l),"
-            " (select greatest(reltuples, 0)::bigint from pg_class"
-            "  where oid = 'nuncius.key_items'::regclass)",
+            " (select coalesce(nullif(pg_stat_get_live_tuples(oid), 0), greatest(reltuples, 0)::bigint)"
+            "  from pg_class where oid = 'nuncius.key_items'::regclass)",
             KEYS_BOUND,
         )
         return rows[0][0], rows[0][1]

@@ -72,6 +72,8 @@ class WholeMessage:
     arrived: datetime
     headers: dict[str, str]
     body: bytes
+    sender: str | None
+    receiver: str | None
 
 
 class QueueFactsReader:
@@ -180,4 +182,10 @@ class QueueFactsReader:
         if not rows:
             raise NoSuchMessage(f"message {message_id} is not in that queue any more")
         row = rows[0]
-        return WholeMessage(*(*row[:7], headers_of(row["headers"]), row["message"]))
+        ends = await self._store.query(
+            "select client_id, client_name from nuncius.find_clients($1)",
+            [row["sender_id"], row["receiver_id"]],
+        )
+        names: dict[int, str] = {each[0]: each[1] for each in ends}
+        sender, receiver = (names.get(row[each]) for each in ("sender_id", "receiver_id"))
+        return WholeMessage(*(*row[:7], headers_of(row["headers"]), row["message"], sender, receiver))

@@ -8,7 +8,7 @@ from nicegui import ui
 from nuncius.broker.errors import NotFound
 from nuncius.broker.facts_actions import DEAD
 from nuncius.broker.facts_page import Page, Wish
-from nuncius.broker.facts_queues import MessageFacts, QueueFacts
+from nuncius.broker.facts_queues import MessageFacts, QueueFacts, WholeMessage
 from nuncius.broker.model import Message, Queue
 from nuncius.console.context import Console
 from nuncius.console.parts import bodies
@@ -199,8 +199,8 @@ class QueuePage:
         facts = {
             "Priority": str(found.priority),
             "Arrived": time(found.arrived),
-            "From": _client(found.sender_id),
-            "For": _client(found.receiver_id) if found.receiver_id else "anybody",
+            "From": sender(found),
+            "For": receiver(found),
             "Context": str(found.context),
         }
 
@@ -222,13 +222,17 @@ def row(facts: MessageFacts) -> Row:
         "id": str(facts.message_id),
         "priority": facts.priority,
         "age": age(facts.arrived),
-        "sender": facts.sender or _client(facts.sender_id),
-        "receiver": facts.receiver or (_client(facts.receiver_id) if facts.receiver_id else "anybody"),
+        "sender": sender(facts),
+        "receiver": receiver(facts),
         "context": facts.context or "",
         "size": size(facts.size),
         "preview": bodies.preview(facts.preview, facts.size),
     }
 
 
-def _client(client_id: int) -> str:
-    return f"client {client_id}" if client_id else "nobody in particular"
+def sender(facts: MessageFacts | WholeMessage) -> str:
+    return facts.sender or (f"client {facts.sender_id}" if facts.sender_id else "nobody in particular")
+
+
+def receiver(facts: MessageFacts | WholeMessage) -> str:
+    return facts.receiver or (f"client {facts.receiver_id}" if facts.receiver_id else "anybody")

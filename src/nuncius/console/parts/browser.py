@@ -45,7 +45,8 @@ class Browser:
         with ui.element("div").classes("buttons"):
             self._choice = ui.toggle(MODES, value=TAIL, on_change=self._changed).props("dense flat")
             options = {n: f"Partition {n}" for n in range(1, partitions + 1)}
-            self._of = ui.select(options, value=1).props('dense outlined aria-label="Partition"')
+            self._of = ui.select(options, value=1, on_change=self._turned)
+            self._of.props('dense outlined aria-label="Partition"')
             # One field each: a field that serves both would have to be emptied while somebody types into it.
             self._places = {
                 OFFSET: self._field("Offset", "0"),
@@ -92,6 +93,11 @@ class Browser:
             element.set_visibility(self._mode != TAIL)
         for mode, field in self._places.items():
             field.set_visibility(self._mode == mode)
+
+    async def _turned(self) -> None:
+        """To another partition, and there to the same place; if none has been typed yet, that comes first."""
+        if self._mode == OFFSET or self._places[TIME].value:
+            await self._gone()
 
     async def _gone(self) -> None:
         if self._mode == TAIL:  # pressed before the page heard that there is nothing to go to any more

@@ -44,7 +44,7 @@ class Form:
         self._act = act
         self._fields: dict[str, Any] = {}
         self._dialog = ui.dialog()
-        with self._dialog, ui.card().classes("viewer"):
+        with self._dialog, ui.card().classes("form"):
             ui.label(title).classes("section")
             self._place = ui.column().style("width: 100%")
             with ui.element("div").classes("buttons"):

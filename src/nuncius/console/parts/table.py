@@ -11,7 +11,8 @@ from nuncius.broker.facts_page import MOST_OFFSET, Page, Wish
 Row = dict[str, Any]
 ROWS = 20
 
-_LINK = """<q-td :props="props"><a :href="props.row.href" class="name">{{ props.value }}</a></q-td>"""
+_LINK = """<q-td :props="props"><a :href="props.row.href" :title="props.value"
+ class="name">{{ props.value }}</a></q-td>"""
 _OPEN = """<q-td :props="props"><button type="button" class="open"
  @click="$parent.$emit('open', props.row.key)">{{ props.value }}</button></q-td>"""
 _EMPTY = """<span class="note">{{ props.message }}</span>"""

@@ -71,9 +71,9 @@ def parse_time(text: str) -> datetime | None:
     """A time that somebody typed, in UTC unless it says otherwise; None if it is none."""
     try:
         found = datetime.fromisoformat(text.strip())
-    except ValueError:
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):  # the last second of 9999 in America is no time in UTC
         return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def plural(count: int, thing: str, ending: str = "s") -> str:
