@@ -16,6 +16,7 @@ from cli.commands import NUNCIUS, nuncius
 from nuncius.cli import http
 from nuncius.cli.demo import run_job
 from nuncius.cli.demo_story import NEWS, STEPS
+from nuncius.cli.itself import SCRIPT, typed
 
 SECONDS = 300.0
 
@@ -54,6 +55,7 @@ def test_demo(tmp_path: Path) -> None:
     assert said.count("has all 5, in the same order") == 5
     assert "They are moons!" in said
     assert f"{found[1]}/console" in said
+    assert f"NUNCIUS_HTTP={found[1]} " in said
     assert not (place / "postgres" / "postmaster.pid").exists()
     again = nuncius("demo", "--once", "--no-spark", "--data-dir", str(place))
     assert again.returncode == 1
@@ -95,9 +97,18 @@ def test_tour() -> None:
         assert f"Step {number} of {len(STEPS)}: {step.title}" in done.stdout
         assert f"try it: {step.try_it}" in done.stdout
     assert done.stdout.count("has all 5") == 5
+    assert done.stdout.index("export NUNCIUS_URL=nuncius://127.0.0.1:") < done.stdout.index("try it: ")
     place = re.search(r"host=(\S+)&", done.stdout)
     assert place is not None
     assert not Path(place[1]).exists()
+
+
+def test_commands_are_told_as_they_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout has its script, and no `nuncius` on the path."""
+    monkeypatch.delenv(SCRIPT, raising=False)
+    assert typed("nuncius put letters & nuncius top") == "nuncius put letters & nuncius top"
+    monkeypatch.setenv(SCRIPT, "/somewhere/nuncius")
+    assert typed("nuncius put letters & nuncius top") == "./nuncius put letters & ./nuncius top"
 
 
 def test_a_job_that_cannot_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,6 +110,11 @@ def test_a_script(pubsub: PubSub) -> None:
     assert len(failed.err.splitlines()) == 2
 
 
+def test_the_history_of_a_script(pubsub: PubSub) -> None:
+    """`history` lists the commands so far."""
+    assert pubsub.well("ann", stdin=" put news a\x1b\n\nhistory\n")[1:] == ["put news a\\x1b", "history"]
+
+
 def test_a_script_that_is_no_text(pubsub: PubSub) -> None:
     """Bytes that are no text are put as they are; as a name they are a mistake, and the next line is read."""
     done = pubsub("ann", stdin=b"subscribe news\nput news caf\xe9\nsubscribe caf\xe9\nput news text\n")
@@ -137,8 +142,7 @@ def converse(pubsub: PubSub, *typed: bytes) -> tuple[int, str]:
                 seen += os.read(main, 1024)
             if keys:
                 os.write(main, keys)
-                while seen.endswith(b"\n> "):
-                    seen += os.read(main, 1024)
+                seen += os.read(main, 1024)  # from here on the prompt at the end is another one
         os.write(main, b"\x04")
         code = process.wait(timeout=300)
     finally:
@@ -156,9 +160,10 @@ def test_a_conversation(pubsub: PubSub) -> None:
     assert "no command 'oops'" in seen
     assert "\nhello\r\n" in seen
     up = b"\x10"  # to the line before, and so into the first conversation
-    code, seen = converse(pubsub, b"put news again\n", up + up + b"\n")
+    code, seen = converse(pubsub, b"put news again\n", up + up + b"\n", b"history\n")
     assert code == 0
     assert "\nagain\r\n" in seen
+    assert "\noops\r\nget news\r\nput news again\r\nget news\r\nhistory\r\n" in seen
 
 
 def test_several_workers(dsn: str, tmp_path: Path) -> None:

@@ -145,7 +145,8 @@ def test_status(run: Commands, client: Client) -> None:
 
 
 def test_what_could_not_be_delivered(run: Commands, client: Client, broker: Broker) -> None:
-    """Status counts what consumers could not take, by destination, with the latest reason."""
+    """Status counts what consumers and subscribers could not take, by destination and subscriber, with the
+    number of attempts and the latest reason."""
     assert json.loads("\n".join(run.well("status", "-o", "json")))["failures"] == []
     client.create_queue("failing")
     client.put_batch("failing", ["a", "b"])
@@ -156,8 +157,19 @@ def test_what_could_not_be_delivered(run: Commands, client: Client, broker: Brok
         "  1000, 1, array[q.queue_id], '{0}', '{0}', '{0}', '{1}', '{2}') where q.queue_name = 'failing'",
     )
     (line,) = [line for line in run.well("status") if line.startswith("/queue/failing")]
-    assert line.split()[:2] == ["/queue/failing", "2"]
+    assert line.split()[:4] == ["/queue/failing", "-", "2", "1"]
     assert line.split()[-1] in ("one", r"two\x1b[1m")
     (failing,) = json.loads("\n".join(run.well("status", "-o", "json")))["failures"]
-    assert (failing["destination"], failing["failures"]) == ("/queue/failing", 2)
+    assert (failing["destination"], failing["subscriber"]) == ("/queue/failing", None)
+    assert (failing["failures"], failing["attempts"]) == (2, 1)
     assert failing["reason"] in ("one", "two\033[1m")
+    client.publish("failing", "c")
+    client.subscribe("failing", "ear", start="earliest").close()
+    for _ in range(2):
+        execute(
+            broker.dsn,
+            "select nuncius.fail_many(array[subscription_id], array[partition_id], '{0}', '{three}', 99, 10)"
+            " from nuncius.subscriptions join nuncius.partitions using (topic_id)",
+        )
+    (line,) = [line for line in run.well("status") if line.startswith("/topic/failing")]
+    assert line.split()[:4] == ["/topic/failing", "ear", "1", "2"]

@@ -30,6 +30,12 @@ from nuncius.broker.transactions import Transaction, Transactions
 from nuncius.store.pressure import Pressure
 from nuncius.store.store import Store
 
+FAILURES = (
+    "select destination, subscriber, count(*) as failures, max(attempts) as attempts,"
+    " max(last_failure) as last_failure, (array_agg(reason order by last_failure desc))[1] as reason"
+    " from nuncius.list_failures(null) group by destination, subscriber order by 5 desc limit 1000"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -149,8 +155,8 @@ class Broker:
         return [Failure(*row) for row in rows]
 
     async def status(self) -> dict[str, object]:
-        """A few facts about node and store, and how much could not be delivered where."""
-        failures = await self._store.query("select * from nuncius.count_failures()")
+        """Facts about node and store, and what could not be delivered, by destination and subscriber."""
+        failures = await self._store.query(FAILURES)
         row = (
             await self._store.query(
                 "select current_setting('server_version') as postgresql,"

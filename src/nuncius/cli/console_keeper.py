@@ -8,13 +8,12 @@ at, several workers share one, and one that has died or gone to sleep is started
 import asyncio
 import contextlib
 import logging
-import os
 import socket
-import sys
 from collections.abc import Sequence
 
 import msgspec
 
+from nuncius.cli import itself
 from nuncius.cli.logs import JsonFormatter
 from nuncius.doors.http.door import listen
 
@@ -23,7 +22,6 @@ log = logging.getLogger(__name__)
 LOOPBACK = "127.0.0.1"
 END_SECONDS = 10.0
 REFUSE_SECONDS = 2.0
-SCRIPT = "NUNCIUS_SCRIPT"  # set by the script of a checkout, which installs what a command needs
 
 
 class Orders(msgspec.Struct, frozen=True):
@@ -137,8 +135,7 @@ class Keeper:
 
 
 def console_command() -> list[str]:
-    script = os.environ.get(SCRIPT)
-    return [*([script] if script else [sys.executable, "-m", "nuncius"]), "console", "--on-leash"]
+    return itself.command("console", "--on-leash")
 
 
 def _logging() -> tuple[str, str]:

@@ -1,7 +1,6 @@
 """`nuncius demo`: starts everything, sends a story through every door, and stays for a look around."""
 
 import contextlib
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nuncius.cli import output
+from nuncius.cli import itself, output
 
 if TYPE_CHECKING:
     from nuncius.cli.demo_world import World
@@ -65,9 +64,7 @@ def say(text: str) -> None:
 def run_job(world: "World", number: int) -> None:
     """A process of its own: Spark takes its time, and may not be there."""
     say(f"\n{number}. Spark digests the history (it takes a while to start, and longer the very first time)")
-    script = os.environ.get("NUNCIUS_SCRIPT")  # it installs Spark when that is needed
-    program = [script] if script else [sys.executable, "-m", "nuncius"]
-    command = [*program, "pipeline", "run", "archive", f"--data-dir={world.data_dir}"]
+    command = itself.command("pipeline", "run", "archive", f"--data-dir={world.data_dir}")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         say("   the job archive has written all topics to a Delta table:")
@@ -81,9 +78,10 @@ def run_job(world: "World", number: int) -> None:
 def look_around(world: "World") -> None:
     say("\nLook around:")
     say(f"   the console   {world.console_url}")
-    say(f"   on a terminal nuncius top --http {world.http_url}")
+    say(f"   on a terminal {itself.typed('nuncius top')} --http {world.http_url}")
     say(f"   the API       {world.http_url}/docs")
     say(f"   metrics       {world.http_url}/metrics")
     for door in ("telesto", "stomp", "zeromq", "tribbler"):
         say(f"   {door:<13} 127.0.0.1:{world.ports[door]}")
     say(f"   SQL           {world.dsn}")
+    say(f"\nCommands in another terminal find this node after\n   {world.exports}")

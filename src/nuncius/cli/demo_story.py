@@ -226,7 +226,7 @@ STEPS = (
     Step(
         "A question finds its answer",
         "A request carries a context that no other has; the answer with that context goes to whoever asked.",
-        "nuncius request questions 'How many moons?'",
+        "nuncius reply -n 1 questions printf four & nuncius request questions 'How many moons?'",
         ask,
     ),
     Step(

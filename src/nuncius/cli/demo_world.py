@@ -46,6 +46,16 @@ class World:
     def console_url(self) -> str:
         return f"{self.http_url}/console"
 
+    @property
+    def exports(self) -> str:
+        """What makes the commands of another terminal find this node: its ports are not the usual ones."""
+        found = {
+            "NUNCIUS_URL": f"nuncius://127.0.0.1:{self.ports['telesto']}",
+            "NUNCIUS_HTTP": self.http_url,
+            "NUNCIUS_TRIBBLER_NODE": f"127.0.0.1:{self.ports['tribbler']}",
+        }
+        return " ".join(["export", *(f"{name}={value}" for name, value in found.items())])
+
     def new_stomp(self, login: str) -> StompPeer:
         peer = StompPeer(self.ports["stomp"], login)
         self.closing.callback(peer.close)

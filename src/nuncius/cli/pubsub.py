@@ -1,6 +1,7 @@
 """`nuncius pubsub`: reliable publish/subscribe over ZeroMQ, a command at a time or as a conversation."""
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,6 +25,7 @@ unsubscribe TOPIC      and no more; what is pending is dropped
 get TOPIC [SECONDS]    the next message of a topic; wait for it so long
 put TOPIC TEXT         put a message into a topic
 topics                 what this client is subscribed to
+history                what was said so far, also in earlier conversations
 help                   this
 exit                   leave (so does Ctrl-D)"""
 
@@ -79,12 +81,14 @@ class Talk:
     def __init__(self, client: "PubSubClient", form: StreamFormat) -> None:
         self._client = client
         self._form = form
+        self._lines: deque[str] = deque(maxlen=HISTORY)
         self._verbs: dict[str, tuple[Callable[..., int | None], int, int]] = {
             "subscribe": (self._subscribe, 1, 1),
             "unsubscribe": (self._unsubscribe, 1, 1),
             "get": (self._get, 1, 2),
             "put": (self._put, 2, 2),
             "topics": (self._topics, 0, 0),
+            "history": (self._history, 0, 0),
             "help": (self._help, 0, 0),
         }
 
@@ -100,12 +104,14 @@ class Talk:
     def converse(self, history: Path) -> int:
         """A command a line, until there are no more; a mistake is said and is not the end of it."""
         code = 0
-        for line in _lines_of_a_person(history) if sys.stdin.isatty() else _lines_of_a_script():
+        is_person = sys.stdin.isatty()
+        for line in _lines_of_a_person(history, self._lines) if is_person else _lines_of_a_script():
             verb, *rest = line.split(maxsplit=1) or [""]
             if verb in {"exit", "quit"}:
                 break
             if not verb:
                 continue
+            self._lines.append(line)
             try:
                 arguments = rest[0].rstrip("\r\n").split(maxsplit=1) if rest else []
                 failed = self.obey(verb, arguments)
@@ -115,7 +121,7 @@ class Talk:
                 sys.stderr.write(f"{explain(error)}\n")
                 failed = exit_code(error)
             code = failed or code
-        return 0 if sys.stdin.isatty() else code
+        return 0 if is_person else code
 
     def _subscribe(self, topic: str) -> None:
         _say(f"subscribed; the latest message is {self._client.subscribe(topic)}")
@@ -159,6 +165,11 @@ class Talk:
         rows = [(topic, last) for topic, last in sorted(self._client.subscriptions.items())]
         output.write_table(("topic", "last message"), rows, empty="not subscribed to anything")
 
+    def _history(self) -> None:
+        for line in self._lines:
+            output.write(output.printable(line.strip()))
+        sys.stdout.flush()
+
     def _help(self) -> None:
         _say(HELP)
 
@@ -175,12 +186,14 @@ def _lines_of_a_script() -> Iterator[str]:
         yield line.decode(errors="surrogateescape")
 
 
-def _lines_of_a_person(history: Path) -> Iterator[str]:
+def _lines_of_a_person(history: Path, earlier: deque[str]) -> Iterator[str]:
     """Lines typed at a prompt, with the history of this and earlier conversations."""
     import readline
 
     if history.exists():
         readline.read_history_file(history)
+    known = range(1, readline.get_current_history_length() + 1)
+    earlier.extend(filter(None, map(readline.get_history_item, known)))
     readline.set_history_length(HISTORY)
     _say("help lists the commands.")
     try:

@@ -87,13 +87,16 @@ def write_inactive(actors: Sequence[dict[str, Any]]) -> None:
 
 
 def write_failures(failures: Sequence[dict[str, Any]]) -> None:
-    """What could not be delivered so far, by destination, and why not the last time."""
+    """What could not be delivered so far, by destination and subscriber: how much, how often the worst of it
+    was tried, and why not the last time."""
     output.write_table(
-        ("destination", "not delivered", "last", "reason"),
+        ("destination", "subscriber", "not delivered", "attempts", "last", "reason"),
         [
             (
                 each["destination"],
+                each["subscriber"] or "-",
                 each["failures"],
+                each["attempts"],
                 output.since(datetime.fromisoformat(each["last_failure"])),
                 each["reason"] or "-",
             )

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from nuncius.cli.demo import look_around, say
+from nuncius.cli.itself import typed
 
 WIDTH = 88
 WELCOME = (
@@ -41,18 +42,19 @@ def tour(
     say("\n".join(textwrap.wrap(WELCOME, WIDTH)))
     pause(yes)
     with world(data_dir) as scene:
+        say(f"\nWhat you are told to try reaches this node from another terminal after\n    {scene.exports}")
         for number, step in enumerate(STEPS, 1):
             say(f"\nStep {number} of {len(STEPS)}: {step.title}\n")
             say("\n".join(textwrap.wrap(step.why, WIDTH)))
             say("")
             for line in step.act(scene):
                 say(f"    {line}")
-            say(f"\n    try it: {step.try_it}")
+            say(f"\n    try it: {typed(step.try_it)}")
             pause(yes)
         look_around(scene)
         pause(yes)
     say("")
-    say("\n".join(textwrap.wrap(FAREWELL, WIDTH)))
+    say("\n".join(textwrap.wrap(typed(FAREWELL), WIDTH)))
 
 
 def pause(yes: bool) -> None:
