@@ -35,7 +35,7 @@ GOALS = (
     Goal("rss_backlog_growth_mb", at_most=100),
 )
 ROUNDS = 3
-STEPS = 7 * ROUNDS + 7
+STEPS = 8 * ROUNDS + 7
 HELD_ROUNDS = 2
 HELD_MESSAGES = 200_000
 BACKLOG = 1_000_000
@@ -66,10 +66,12 @@ class Run:
     async def raw_append(self, dsn: str) -> None:
         self.note({"raw_append": await self.appends(dsn, "bench-raw", RAW_ROWS, self.turn / 2)})
 
-    async def appends(self, dsn: str, topic: str, rows: int, seconds: float) -> float:
+    async def appends(
+        self, dsn: str, topic: str, rows: int, seconds: float, *, counted: bool = False
+    ) -> float:
         connection = await asyncpg.connect(dsn)
         try:
-            return await appends(connection, topic, rows, seconds)
+            return await appends(connection, topic, rows, seconds, counted=counted)
         finally:
             await connection.close()
 
@@ -161,6 +163,9 @@ async def topics(run: Run, dsn: str, url: str) -> None:
     for _ in range(ROUNDS):
         run.step("direct_call_ms")
         run.note({"direct_call_ms": 1000 / await run.appends(dsn, "bench-one", 1, run.turn)})
+        run.step("direct_counted_ms")
+        counted = await run.appends(dsn, "bench-counted", 1, run.turn, counted=True)
+        run.note({"direct_counted_ms": 1000 / counted})
         for name in ("publish_1", "publish_256", "publish_1024", "publish_batch"):
             run.step(name)
             run.note(await run.load(name, url, run.turn))

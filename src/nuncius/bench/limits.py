@@ -17,6 +17,7 @@ create schema if not exists bench;
 drop table if exists bench.bare;
 create table bench.bare (like nuncius.entries including indexes);
 """
+PUBLISHER = "select publisher_id from nuncius.ensure_publishers($1, false)"
 COLUMNS = [
     "partition_id",
     "publisher_id",
@@ -53,15 +54,24 @@ async def engine_limit(connection: asyncpg.Connection, seconds: float) -> float:
     return rate * COPY_ROWS
 
 
-async def appends(connection: asyncpg.Connection, topic: str, rows: int, seconds: float) -> float:
-    """Entries a second by the array procedure, called directly."""
+async def appends(
+    connection: asyncpg.Connection, topic: str, rows: int, seconds: float, *, counted: bool = False
+) -> float:
+    """Entries a second by the array procedure, called directly; counted for a publisher, as those of a client
+    are, or not."""
     topic_id = await connection.fetchval("select nuncius.ensure_topic($1)", topic)
+    publishers = counts = None
+    if counted:
+        publishers = [await connection.fetchval(PUBLISHER, [topic])]
+        counts = [1 + await connection.fetchval("select nuncius.last_count($1, 'topic', $1)", topic)]
     bodies = [BODY] * rows
 
     async def append(number: int) -> None:
         del number
         await connection.fetchrow(
-            PUBLISH, [topic_id], [1], None, None, [1], [1], [rows], None, None, None, bodies, True
+            PUBLISH, [topic_id], [1], publishers, counts, [1], [1], [rows], None, None, None, bodies, True
         )
+        if counts is not None:
+            counts[0] += rows
 
     return await repeat(append, seconds) * rows
