@@ -1,12 +1,13 @@
 """A driver that copies a topic into another, on a cluster. Run as a script by tests that kill it.
 
-The row with the number `stop` blocks the task that comes to it until a file named `go` is there, and says by
-a file named `reached` that it does so. Whoever comes to it later finds `reached`, and passes.
+The row with the number `stop` blocks the task that comes to it as long as the test has the lock on a file
+named `gate`, and says by a file named `reached` that it does so. Whoever comes to it later finds `reached`,
+and passes.
 """
 
+import fcntl
 import os
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,8 +30,8 @@ def stopping_at(df: DataFrame, number: int, signs: str) -> DataFrame:
             os.close(os.open(directory / "reached", os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             return
-        while not (directory / "go").exists():
-            time.sleep(0.05)
+        with (directory / "gate").open() as gate:
+            fcntl.flock(gate, fcntl.LOCK_SH)
 
     return df.mapInArrow(through, df.schema)
 

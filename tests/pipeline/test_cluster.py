@@ -1,5 +1,6 @@
 """On a real cluster: source and sink are exactly-once over `kill -9` of executors and drivers."""
 
+import fcntl
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,8 @@ class Copying:
         self._directory = directory
         self._dsn = dsn
         self._stop = stop
+        self._gate = (directory / "gate").open("w")
+        fcntl.flock(self._gate, fcntl.LOCK_EX)
 
     def start(self) -> Driver:
         return Driver(self._directory / "driver.log", "pipeline.cluster_copy", *self._arguments)
@@ -61,7 +64,7 @@ class Copying:
         (self._directory / "reached").unlink()
 
     def release(self) -> None:
-        (self._directory / "go").touch()
+        self._gate.close()
 
 
 def written(dsn: str) -> list[int]:
