@@ -7,8 +7,11 @@ from typing import Any
 from nuncius.broker import Broker
 from nuncius.broker.model import Letter, Message
 from nuncius.broker.topic import Publisher
+from nuncius.store.driver import Connection
 from nuncius.store.taking import TakeCall
 from racing import until
+
+LAST, NONE = 2_000_000_001, 2_000_000_002  # topics that do not exist
 
 
 def waiting(broker: Broker, queue_id: int) -> int:
@@ -30,6 +33,14 @@ def readers(broker: Broker) -> int:
 async def until_nodes(count: int, *brokers: Broker) -> None:
     """Returns when all of these brokers know that there are so many nodes."""
     await until(lambda: all(broker._listener.nodes == count for broker in brokers))  # noqa: SLF001
+
+
+async def until_heard(broker: Broker, connection: Connection) -> None:
+    """Returns when the broker has heard all that was committed so far: news come in the order of commits."""
+    signals = broker._signals  # noqa: SLF001
+    before = signals.version(LAST) - signals.version(NONE)
+    await connection.execute("select pg_notify('nuncius', $1)", f"t{LAST}")
+    await until(lambda: signals.version(LAST) - signals.version(NONE) > before)
 
 
 def gate_takes(broker: Broker) -> asyncio.Event:

@@ -17,7 +17,7 @@ from broker.acknowledging import (
     position,
     subscriber,
 )
-from broker.inside import bodies, everything, put, queue, start, until_nodes, until_waiting_for
+from broker.inside import bodies, everything, put, queue, start, until_heard, until_nodes, until_waiting_for
 from nuncius.broker import Broker, future, transactions
 from nuncius.broker.errors import CallFailed, InvalidInput, NoSuchQueue, OutcomeUnknown
 from nuncius.broker.model import Feed, Letter, Transaction
@@ -188,16 +188,15 @@ async def test_failed_entries_come_again(dsn: str) -> None:
         assert inbox.got[1] == (1, 0, b"0", 1, True)
 
 
-async def test_a_topic_that_has_changed(broker: Broker) -> None:
+async def test_a_topic_that_has_changed(broker: Broker, connection: Connection) -> None:
     """When topics have other partitions than the node knew, or are gone, everything is placed anew; also
     with more transactions at a time than there are connections."""
     for name in ("wide", "gone"):
         await broker.topics.publish(name, [b"first"])
     known = {name: await broker.topics.names.find(name) for name in ("wide", "gone")}
-    before = broker._signals.catalogue  # noqa: SLF001
     await broker.topics.grow("wide", 2)
     await broker.topics.delete("gone")
-    await until(lambda: broker._signals.catalogue == before + 2)  # noqa: SLF001
+    await until_heard(broker, connection)
     for name, topic in known.items():
         broker.topics.names.learn(name, topic)  # as if the news had not come yet
     many = []
