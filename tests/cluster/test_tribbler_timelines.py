@@ -1,6 +1,7 @@
 """Timelines in the server: used when they lead to the feed exactly, with a few reads, and left aside else."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Sequence
 
 import msgspec
@@ -238,6 +239,8 @@ class Topic:
         self.name = name
         self.first = [0] * len(partitions)
         self.posts = [[(n * 1000 + m) for m in range(amount)] for n, amount in enumerate(partitions)]
+        self.users = ["x"]
+        """Who posts, in turn, by the time."""
         self.asked: list[list[int] | None] = []
         self.portion = 1000
 
@@ -251,7 +254,8 @@ class Topic:
         times = [time for part in parts for time in part]
         more = any(len(part) == self.portion for part in parts)
         await asyncio.sleep(0)
-        return Posts(self.name, starts, [len(part) for part in parts], ["x"] * len(times), times, more)
+        users = [self.users[time % len(self.users)] for time in times]
+        return Posts(self.name, starts, [len(part) for part in parts], users, times, more)
 
 
 def recent(topic: Topic) -> Recent:
@@ -259,8 +263,8 @@ def recent(topic: Topic) -> Recent:
 
 
 async def times(asked: Recent, at: dict[str, list[int]]) -> list[int] | None:
-    found = await asked.since(at)
-    return None if found is None else [-age for age, _ in found]
+    found = await asked.top(at, {"x"})
+    return None if found is None else [-age for age, _ in reversed(found)]
 
 
 async def test_only_what_is_new_is_asked_for() -> None:
@@ -277,6 +281,23 @@ async def test_only_what_is_new_is_asked_for() -> None:
     topic.posts[0] += range(12, 40)
     assert await times(known, {"store-1": [38]}) == [38, 39]
     assert topic.asked[-1] == [38]
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_only_the_best_are_wanted(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """However many were posted since, by whomever and in whatever order they were stored, a feed gets the
+    newest of those it is for."""
+    monkeypatch.setattr(tribbler_recent, "STRIDE", 7)
+    choice = random.Random(seed)
+    topic = Topic(0, 0)
+    topic.users = ["x", "y", "z"]
+    for n in range(2):
+        stored = sorted(range(1, 600), key=lambda time: time + choice.choice((0, 0, 0, 1, 2, 50, 500)))
+        topic.posts[n] = stored[: choice.randrange(500)]
+    at = [choice.randrange(100) for _ in topic.posts]
+    best = await recent(topic).top({"store-1": at}, {"x", "z"})
+    after = {time for posts, start in zip(topic.posts, at, strict=True) for time in posts[start:]}
+    assert best == [(-time, "xyz"[time % 3]) for time in sorted(after, reverse=True) if time % 3 != 1][:LIMIT]
 
 
 async def test_partitions_and_stores() -> None:

@@ -111,14 +111,13 @@ class Tribbler:
         if len(later) >= self._timelines_from:
             return None
         try:
-            recent = await self._recent.since(timeline.position(progress))
+            recent = await self._recent.top(timeline.position(progress), followed)
         except StorageError:  # a node does not answer; perhaps nobody whom the user follows is there
             recent = None
         if recent is None:
             return None
         joined = await feed.newest(self._storage, later) if later else []
-        newer = [post for post in recent if post[1] in followed]
-        best = feed.top([*timeline.references(followed), *joined, *newer])
+        best = feed.top([*timeline.references(followed), *joined, *recent])
         return best if timeline.is_certain(best) else None
 
     async def _problem(self, user: str, target: str) -> TribbleStatus | None:

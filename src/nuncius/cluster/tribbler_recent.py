@@ -7,17 +7,20 @@ deleted.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
 
 import msgspec
 
-from nuncius.cluster.tribbler_model import Reference
+from nuncius.cluster.tribbler_feed import top
+from nuncius.cluster.tribbler_model import LIMIT, Reference
 from nuncius.cluster.tribbler_timelines import Positions
 
 WINDOW = 100_000
 """Tribbles of a node that are kept here, at most."""
 PORTION = 5_000
 """Tribbles of one answer, at most."""
+STRIDE = 500
+"""Tribbles that are looked through at a time."""
 
 
 class Posts(msgspec.Struct, frozen=True):
@@ -43,6 +46,9 @@ class _Tail:
     def __init__(self, start: int) -> None:
         self.start = start
         self.posts: list[Reference] = []
+        self._newest: list[int] = []
+        """Of each post the newest up to it: mostly itself, but who was slow to store may come after who was
+        fast."""
 
     @property
     def next(self) -> int:
@@ -51,13 +57,29 @@ class _Tail:
     def add(self, start: int, posts: Sequence[Reference]) -> None:
         """Takes in what follows what is known; somebody else may have brought some of it meanwhile."""
         if start <= self.next:
-            self.posts += posts[self.next - start :]
+            newest = self._newest[-1] if self._newest else 0
+            for post in posts[self.next - start :]:
+                newest = min(newest, post[0])
+                self.posts.append(post)
+                self._newest.append(newest)
 
     def shorten(self, most: int) -> None:
         drop = len(self.posts) - most
         if drop > 0:
-            del self.posts[:drop]
+            del self.posts[:drop], self._newest[:drop]
             self.start += drop
+
+    def top(self, start: int, users: Set[str]) -> list[Reference]:
+        """The best of these users' posts from there on, looked for from the latest backwards."""
+        best: list[Reference] = []
+        first, end = max(start - self.start, 0), len(self.posts)
+        while end > first and not (len(best) == LIMIT and best[-1][0] < self._newest[end - 1]):
+            begin = max(end - STRIDE, first)
+            found = [post for post in self.posts[begin:end] if post[1] in users]
+            if found:
+                best = top([*best, *found])
+            end = begin
+        return best
 
 
 class _Node:
@@ -67,7 +89,7 @@ class _Node:
         self._topic: str | None = None
         self._tails: list[_Tail] = []
 
-    async def since(self, at: Mapping[str, Sequence[int]]) -> list[Reference] | None:
+    async def top(self, at: Mapping[str, Sequence[int]], users: Set[str]) -> list[Reference] | None:
         if self._topic is None:
             self._topic = (await self._ask(self._name, None)).topic
         wanted = at.get(self._topic)
@@ -93,7 +115,7 @@ class _Node:
                 return None
         if any(_of(wanted, n) < tail.start for n, tail in enumerate(tails)):
             return None  # shortened meanwhile, for somebody else
-        found = [post for n, tail in enumerate(tails) for post in tail.posts[_of(wanted, n) - tail.start :]]
+        found = [post for n, tail in enumerate(tails) for post in tail.top(_of(wanted, n), users)]
         for tail in tails:
             tail.shorten(WINDOW // len(tails))
         self._tails = tails
@@ -118,17 +140,18 @@ class Recent:
         self._ask = ask
         self._known: dict[str, _Node] = {}
 
-    async def since(self, at: Positions) -> list[Reference] | None:
-        """All posts after this position; None when that is not known, or too much."""
+    async def top(self, at: Positions, users: Set[str]) -> list[Reference] | None:
+        """The best of these users' posts after this position; None when they are not known, or too many are
+        after it."""
         names = self._names()
         self._known = {name: self._known.get(name) or _Node(name, self._ask) for name in names}
-        answers = await asyncio.gather(*(node.since(at) for node in self._known.values()))
+        answers = await asyncio.gather(*(node.top(at, users) for node in self._known.values()))
         found: list[Reference] = []
         for answer in answers:
             if answer is None:
                 return None
             found += answer
-        return found
+        return top(found)
 
 
 def _store_of(topic: str) -> str:
