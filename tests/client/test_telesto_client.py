@@ -1,5 +1,6 @@
 """The Telesto client: every method of the report's table 4.1, over the authors' framing."""
 
+import itertools
 import socket
 import threading
 import time
@@ -205,6 +206,24 @@ def test_contexts_do_not_repeat() -> None:
     drawn = [context for _ in range(20) for contexts in [Contexts()] for context in _some(contexts)]
     assert len(set(drawn)) == len(drawn)
     assert all(0 < context < 2**31 for context in drawn)
+
+
+def test_connections_of_one_client_share_its_contexts(
+    monkeypatch: pytest.MonkeyPatch, connect: Callable[..., TelestoClient], bob: TelestoClient
+) -> None:
+    """A client that asks over several connections in the same millisecond uses no context twice."""
+    clock = itertools.count(time.time_ns(), 1_000)
+    for name in ("time_ns", "monotonic_ns"):
+        monkeypatch.setattr(time, name, clock.__next__)
+    ann = connect("ann")
+    queue, connections = ann.create_queue("q").queue_id, [ann, connect(), connect()]
+    for other in connections[1:]:
+        other.connect(identity(ann))
+    for asker in connections * 3:
+        with pytest.raises(Timeout):
+            asker.send_request_response_message(new_message(queue, "?", receiver_id=identity(bob)), timeout=0)
+    used = [bob.retrieve_message(queue).context for _ in range(9)]
+    assert len(set(used)) == len(used)
 
 
 def test_values_that_do_not_fit(ann: TelestoClient) -> None:

@@ -14,7 +14,7 @@ from typing import Self, TypeVar, overload
 import msgspec
 
 from nuncius.client.errors import CannotConnect, ConnectionLost, InvalidInput, NunciusError, Timeout
-from nuncius.client.telesto_contexts import Contexts
+from nuncius.client.telesto_contexts import Contexts, contexts_of
 from nuncius.doors.telesto import telesto_table as table
 from nuncius.doors.telesto.telesto_codec import Codec, DoesNotFit
 from nuncius.doors.telesto.telesto_table import (
@@ -115,6 +115,7 @@ class TelestoClient:
         else:
             known = self._call(table.IdentifyClient(self._next_id(), client), table.IdentifyClientResponse)
             self.client = Client(client, known.client_name, ClientMode(known.mode))
+        self._contexts = contexts_of(self.client.client_id)
         return self.client
 
     def delete_client(self) -> None:
