@@ -65,6 +65,21 @@ async def test_a_held_connection_goes_away(node: Node, dialect: Dialect, ann: Pe
     assert (await ann.take(queue)).text == "x"
 
 
+async def test_a_held_reader_closes_its_side(node: Node, ann: Peer, bob: Peer) -> None:
+    """A read that is held when its client closes its side is Error 2, and takes nothing."""
+    queue = await ann.create("q")
+    bob.send(table.ReadMessage(1, queue, 0, ReadMode.TIME))
+    await caught_up(node)
+    bob.writer.write_eof()
+    refused = await bob.answer()
+    assert isinstance(refused, table.Error)
+    assert refused.error_type == ErrorType.IO_ERROR
+    with pytest.raises(EOFError):
+        await bob.answer()
+    await ann.put(queue, "x")
+    assert (await ann.take(queue)).text == "x"
+
+
 async def test_a_connection_goes_away_while_it_reads(node: Node, dialect: Dialect, ann: Peer) -> None:
     """A message that was on its way out of the queue when its reader left goes back."""
     queue = await ann.create("q")

@@ -71,6 +71,29 @@ async def test_pipelining(node: Node, stranger: Peer) -> None:
     assert node.broker.pressure.level == 0
 
 
+async def test_a_client_that_closes_its_side(ann: Peer, bob: Peer) -> None:
+    """Who says no more is still answered what it asked, then the connection ends; but no message is taken for
+    it, for mostly it has gone."""
+    queue = await ann.create("q")
+    ann.send(
+        *(table.PutMessage(n, message(queue, str(n)), []) for n in range(20)),
+        table.GetQueueName(20, queue),
+        table.ReadMessage(21, queue, 0, ReadMode.TIME),
+        table.Ping(22),
+    )
+    ann.writer.write_eof()
+    for n in range(20):
+        assert await ann.answer() == table.Success(n)
+    assert await ann.answer() == table.GetQueueNameResponse(20, "q")
+    refused = await ann.answer()
+    assert isinstance(refused, table.Error)
+    assert (refused.packet_id, refused.error_type) == (21, ErrorType.IO_ERROR)
+    assert await ann.answer() == table.Pong(22)
+    with pytest.raises(EOFError):
+        await ann.answer()
+    assert [(await bob.take(queue)).text for _ in range(20)] == [str(n) for n in range(20)]
+
+
 async def test_unreadable_packets_leave_the_connection(ann: Peer) -> None:
     """Unknown methods, answers sent to the node and senseless payloads are Error 1; the next is served."""
     header = 8 if ann.codec.dialect is Dialect.REPORT else 7

@@ -60,9 +60,12 @@ class TelestoSession:
         self._busy = False
         self._advancing = False
         self._closing = False
+        self._ended = False  # the client will not say more
         self._sent = 0  # bytes since the client was last seen to read
         self._waiter: Waiter | None = None
         self._task: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        wire.on_end = self._end
         self.stand_for(None)
 
     def stand_for(self, client: Client | None) -> None:
@@ -103,10 +106,25 @@ class TelestoSession:
     async def finish(self) -> None:
         """No more requests; a read that is held is told "nothing", what is under way is answered."""
         self._closing = True
+        self._give_up_read([])
+        await self._close_when_answered()
+
+    def _end(self) -> bool:
+        """It may have closed its own side only, so what it asked is answered. But mostly it has gone, so no
+        message is taken for it."""
+        self._ended = True
+        self._give_up_read(_nobody_reads())
+        if self._busy:
+            self._ending = asyncio.get_running_loop().create_task(self._close_when_answered())
+        return self._busy
+
+    def _give_up_read(self, answer: list[Message] | Exception) -> None:
         waiter = self._waiter
         if waiter is not None:
             self.broker.queues.leave(waiter)
-            waiter.done([])
+            waiter.done(answer)
+
+    async def _close_when_answered(self) -> None:
         await self.wire.all_answered()
         self.wire.close()
 
@@ -245,6 +263,8 @@ class TelestoSession:
     def _take(
         self, packet: Request, queue_id: int, *, sender: int = 0, context: int = 0, mode: int = BY_PRIORITY
     ) -> None:
+        if self._ended:
+            raise _nobody_reads()
         self._waiter = self.broker.queues.take_soon(
             queue_id,
             self.client.client_id,
@@ -284,3 +304,7 @@ class TelestoSession:
             self._fail(packet, stored)
         else:
             self._fail(packet, too_large(wire_message(message)))
+
+
+def _nobody_reads() -> Refusal:
+    return Refusal(ErrorType.IO_ERROR, "the client has closed the connection, or its side; nothing was taken")
