@@ -147,7 +147,7 @@ def test_noise_raises_nothing(noise: bytes, dialect: Dialect) -> None:
         ("00057f01020304", "there is no method 0x7f"),
         ("00050201020304", "Pong (0x02) does not go in this direction"),
         ("00070101020304ffff", "Ping: 2 bytes too many"),
-        ("00051301020304", "IdentifyClient: "),
+        ("00051301020304", "IdentifyClient: it ends too early"),
         ("000921010203040009ffff", "a text of 9 bytes where 2 are left"),
         ("00092101020304fffeffff", "a text of -2 bytes"),
         ("000921010203040002c328", "can't decode"),

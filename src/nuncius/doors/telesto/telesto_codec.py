@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from nuncius.doors.telesto.telesto_fields_codec import MALFORMED, Shape, shape_of
+from nuncius.doors.telesto.telesto_fields_codec import Shape, shape_of
 from nuncius.doors.telesto.telesto_table import PACKETS, Answer, Dialect, Packet, Record, Request
 
 DETECTION_BYTES = 3
@@ -105,7 +105,9 @@ class Codec:
             return Unreadable(packet_id, self._strange(method))
         try:
             values, at = shape.values(frame, header.size)
-        except MALFORMED as error:
+        except struct.error:
+            return Unreadable(packet_id, f"{shape.record.__name__}: it ends too early")
+        except ValueError as error:
             return Unreadable(packet_id, f"{shape.record.__name__}: {error}")
         if at != len(frame):
             return Unreadable(packet_id, f"{shape.record.__name__}: {len(frame) - at} bytes too many")

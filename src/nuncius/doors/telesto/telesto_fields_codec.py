@@ -15,8 +15,6 @@ import msgspec
 
 from nuncius.doors.telesto.telesto_table import Dialect, Number, Only, Packet, Record, Single
 
-MALFORMED = (struct.error, UnicodeError, ValueError)
-
 
 class Field(NamedTuple):
     """A field as one dialect sends it; `kind` is a Number, `str`, a Record class or `list[kind]`."""
@@ -113,7 +111,7 @@ class Shape:
         return flat
 
     def values(self, data: bytes, at: int) -> tuple[list[Any], int]:
-        """The values of the fields that begin there. Raises one of MALFORMED."""
+        """The values of the fields that begin there. Raises struct.error or ValueError."""
         values: list[Any] = []
         for numbers, size, _, _, tail, default in self._pieces:
             values += numbers.unpack_from(data, at)
