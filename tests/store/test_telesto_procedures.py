@@ -188,6 +188,18 @@ async def test_delete_queue(connection: Connection) -> None:
     assert await connection.fetchval("select count(*) from nuncius.messages") == 0
 
 
+async def test_delete_queue_announces(connection: Connection) -> None:
+    """Nodes hear of a queue that is deleted, and nothing of one that there was not."""
+    jobs = await queue(connection)
+    told: list[object] = []
+    await connection.add_listener("nuncius", lambda *arguments: told.append(arguments[-1]))
+    for missing in (999, 0, -1):
+        await connection.fetchval("select nuncius.delete_queue($1)", missing)
+    assert told == []
+    await connection.fetchval("select nuncius.delete_queue($1)", jobs)
+    assert told == ["c", f"q{jobs}"]
+
+
 async def test_active_queues(connection: Connection) -> None:
     """A queue with anything for a client is active for it, and listed once however much there is."""
     mine, anyones = await queue(connection, "mine"), await queue(connection, "anyones")

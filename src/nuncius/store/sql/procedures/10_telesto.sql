@@ -68,11 +68,13 @@ create or replace function nuncius.delete_queues(p_ids integer[])
 returns setof integer language plpgsql as $$
 begin
     perform nuncius.purge_queues(p_ids);
-    perform pg_notify('nuncius', 'c');
-    perform nuncius.announce(null, p_ids);  -- who waits there has to learn that it is in vain
     delete from nuncius.publisher_counts where kind = 2 and target_id = any (p_ids);
     delete from nuncius.leases where queue_id = any (p_ids);
     return query delete from nuncius.queues q where q.queue_id = any (p_ids) returning q.queue_id;
+    if found then
+        perform pg_notify('nuncius', 'c');
+        perform nuncius.announce(null, p_ids);  -- who waits there has to learn that it is in vain
+    end if;
 end $$;
 
 create or replace function nuncius.delete_queue(queue_id integer)
