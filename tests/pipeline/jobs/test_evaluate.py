@@ -133,7 +133,7 @@ def test_no_traces(spark: SparkSession, tmp_path: Path) -> None:
         evaluate(None, None, [Step("run", tmp_path)], Settings("t", 0, 0, 1, "client"))
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1 and no end"])
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1 and no end"])
 def test_half_a_trace(spark: SparkSession, tmp_path: Path, content: bytes) -> None:
     """The file of a process that was killed is named, so that it can be removed."""
     trace(tmp_path, rate=10)

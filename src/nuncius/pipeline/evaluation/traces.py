@@ -77,7 +77,7 @@ def read(spark: SparkSession, steps: Iterable[Step], side: str, schema: str) -> 
 def _complete(path: str) -> str:
     """Refuses a file whose writer has not come to its end: Parquet is of no use without it."""
     with Path(path).open("rb") as file:
-        file.seek(max(0, Path(path).stat().st_size - len(_END)))
+        file.seek(max(len(_END), Path(path).stat().st_size - len(_END)))  # it begins with the same bytes
         if file.read() != _END:
             raise NoTraces(f"{path} is not complete: its node or client still runs, or was killed; remove it")
     return path
