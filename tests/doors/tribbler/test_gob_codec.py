@@ -203,6 +203,14 @@ def test_wrong_types_are_said() -> None:
     with pytest.raises(Mismatch, match="struct Point where int"):
         received(data, Numbers)
 
+    class Signed(msgspec.Struct, rename="pascal"):
+        seq: int = 0
+
+    data = Encoder().encode(Signed(-7))
+    with pytest.raises(Mismatch, match=r"int where uint is wanted .*Signed.Seq"):
+        received(data, Request)
+    assert received(Encoder().encode(Request("", 7)), Signed) == [Signed(7)]
+
 
 @pytest.mark.parametrize(
     "data",

@@ -1,12 +1,12 @@
 """Reading structs from a gob stream, without I/O."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
 
 from nuncius.doors.tribbler import gob_wire_codec as wire
-from nuncius.doors.tribbler.gob_codec import Uint
+from nuncius.doors.tribbler.gob_codec import UNSIGNED, Uint
 from nuncius.doors.tribbler.gob_wire_codec import GobError, Mismatch, StructType, WireType
 
 MAX_MESSAGE = 32 << 20
@@ -15,14 +15,15 @@ MAX_TYPES = 2000
 Read = Callable[[bytes, int], tuple[Any, int]]
 S = TypeVar("S", bound=msgspec.Struct)
 
-_READS: dict[int, tuple[type, Read]] = {
-    wire.BOOL: (bool, lambda data, at: (data[at] != 0, at + 1)),
-    wire.INT: (int, wire.read_int),
-    wire.UINT: (int, wire.read_uint),
-    wire.FLOAT: (float, wire.read_float),
-    wire.BYTES: (bytes, wire.read_bytes),
-    wire.STRING: (str, wire.read_string),
+_READS: dict[int, tuple[Sequence[Any], Read]] = {
+    wire.BOOL: ((bool,), lambda data, at: (data[at] != 0, at + 1)),
+    wire.INT: ((int,), wire.read_int),
+    wire.UINT: ((Uint, int), wire.read_uint),
+    wire.FLOAT: ((float,), wire.read_float),
+    wire.BYTES: ((bytes,), wire.read_bytes),
+    wire.STRING: ((str,), wire.read_string),
 }
+"""What a value of a built-in type may be read as."""
 
 
 class _Unfinished(Exception):
@@ -177,10 +178,9 @@ class Decoder:
 
     def _make_plan(self, type_id: int, kind: Any) -> Read:
         if type_id in _READS:
-            made, read = _READS[type_id]
-            wanted = int if kind is Uint else kind
-            if wanted is not None and wanted is not made:
-                raise Mismatch(f"gob: {made.__name__} where {_name(kind)} is wanted")
+            kinds, read = _READS[type_id]
+            if kind is not None and kind not in kinds:
+                raise Mismatch(f"gob: {_name(kinds[0])} where {_name(kind)} is wanted")
             return read
         if type_id == wire.COMPLEX and kind is None:
             return lambda data, at: wire.read_float(data, wire.read_float(data, at)[1])
@@ -274,4 +274,4 @@ class Decoder:
 
 
 def _name(kind: Any) -> str:
-    return getattr(kind, "__name__", str(kind))
+    return UNSIGNED if kind is Uint else getattr(kind, "__name__", str(kind))
