@@ -69,17 +69,33 @@ def test_another_id() -> None:
 def test_a_ring_comes_back_as_it_was() -> None:
     """The nodes that it began with bring those along that were added later; other nodes make another ring."""
     before = Ring([Place(1, "m"), Place(2, "a"), Place(3, "added")], 2)
-    master = Master(places(1, at="m"), 2, before)
+    master = Master(places(1, at="m"), 2, before, 2)
     assert master.register(places(2, at="a")).ready
     assert master.ring is before
-    master = Master(places(1, at="m"), 2, before)
+    master = Master(places(1, at="m"), 2, before, 2)
     assert master.register(places(5, at="b")).ready
     assert master.ring is not None
     assert (list(master.ring.places), master.ring.version) == ([Place(1, "m"), Place(5, "b")], 3)
-    master = Master(places(9, at="m"), 2, before)
+    master = Master(places(9, at="m"), 2, before, 2)
     master.register(places(2, at="a"))
     assert master.ring is not None
     assert list(master.ring.places) == [Place(2, "a"), Place(9, "m")]
+
+
+def test_a_ring_of_another_size() -> None:
+    """A node that was in a larger ring is alone when it is started alone; who names as many nodes as the ring
+    has by now means that ring, whoever was its master."""
+    before = Ring([Place(1, "m"), Place(2, "a"), Place(3, "added")], 2)
+    for began_with in (0, 2):
+        master = Master(places(1, at="m"), 1, before, began_with)
+        assert master.ring is not None
+        assert (list(master.ring.places), master.ring.version) == (places(1, at="m"), 3)
+    master = Master(places(1, at="m"), 1, before, 1)
+    assert master.ring is before
+    master = Master(places(2, at="a"), 3, before)
+    assert not master.register(places(1, at="m")).ready
+    assert master.register(places(3, at="added")).ready
+    assert master.ring is before
 
 
 async def entered(made: StorageNode, name: str) -> Sequence[Place]:
@@ -124,6 +140,19 @@ async def test_a_master_that_was_away(dsns: list[str], monkeypatch: pytest.Monke
             assert not entering.done()
             network.nodes["n1"] = away
             assert (await entering).places == (second.storage.ring and second.storage.ring.places)
+
+
+async def test_a_node_alone_again(dsns: list[str]) -> None:
+    """Nodes of a ring that are started without the others, the master or another, are rings of one."""
+    network = Network()
+    async with (
+        node(network, dsns[0], "n0", RingSettings(10, 2)) as first,
+        node(network, dsns[1], "n1", RingSettings(20, 1, "n0")) as second,
+    ):
+        await asyncio.gather(first.enter("n0"), second.enter("n1"))
+    for n, node_id in enumerate((10, 20)):
+        async with node(network, dsns[n], f"n{n}", RingSettings(node_id)) as alone:
+            assert await entered(alone, f"n{n}") == [Place(node_id, f"n{n}")]
 
 
 async def test_a_node_that_is_not_of_the_ring(dsns: list[str]) -> None:

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
 RING = "ring"
+COUNT = "ring began with"
 
 
 class CannotRegister(StorageError):
@@ -39,12 +40,22 @@ def noted_ring(notes: dict[str, Any]) -> Ring | None:
     return Ring([Place(node_id, host_port) for node_id, host_port in note["places"]], note["version"])
 
 
+def noted_count(notes: dict[str, Any]) -> int:
+    """With how many nodes the ring began, of which this one was the master; 0: it was not."""
+    count: int = notes.get(COUNT, 0)
+    return count
+
+
 class Master:
     """The node that the others register with; with a ring of one it needs nobody."""
 
-    def __init__(self, me: Sequence[Place], count: int, before: Ring | None) -> None:
+    def __init__(self, me: Sequence[Place], count: int, before: Ring | None, began_with: int = 0) -> None:
+        """A ring from before comes back if it is the one that is asked for: it began with so many nodes, or
+        has so many by now."""
         self._count = count
-        self._before = before if before is not None and _agrees(before, me) else None
+        self._before: Ring | None = None
+        if before is not None and count in (began_with, len(before.nodes)) and _agrees(before, me):
+            self._before = before
         self._version = 1 if before is None else before.version + 1
         self._nodes: dict[str, Sequence[Place]] = {me[0].host_port: me}
         self._me = me[0].host_port
@@ -137,5 +148,5 @@ async def register(me: Sequence[Place], master: str, connect: Connect) -> Ring:
         await asyncio.sleep(RETRY_SECONDS)
 
 
-async def remember(keys: Keys, ring: Ring) -> None:
-    await keys.note({RING: ring_note(ring)})
+async def remember(keys: Keys, ring: Ring, count: int) -> None:
+    await keys.note({RING: ring_note(ring), COUNT: count})

@@ -72,7 +72,8 @@ class StorageNode:
             ring = Ring([Place(0, host_port)])
         else:
             ring = await self._find_ring(self._settings, await self._places(self._settings, host_port))
-            await ring_members.remember(self.keys, ring)
+            count = 0 if self._master is None else self._settings.count
+            await ring_members.remember(self.keys, ring, count)
         self.storage.enter(ring)
         log.info("in the ring", extra={"nodes": len(ring.nodes), "version": ring.version})
         return ring
@@ -85,7 +86,8 @@ class StorageNode:
     async def _find_ring(self, settings: RingSettings, me: Sequence[Place]) -> Ring:
         before = ring_members.noted_ring(self._notes)
         if settings.master in ("", me[0].host_port):
-            self._master = Master(me, settings.count, before)
+            began_with = ring_members.noted_count(self._notes)
+            self._master = Master(me, settings.count, before, began_with)
             self.handover.is_master = True
             return await self._master.wait(self._connect)
         if settings.join:
