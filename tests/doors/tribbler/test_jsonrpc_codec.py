@@ -83,7 +83,6 @@ def test_bad_arguments(params: bytes) -> None:
     """Arguments of another kind are the caller's mistake; the connection goes on."""
     codec = ServerCodec()
     (call,) = codec.receive(b'{"method":"m","params":' + params + b',"id":1}')
-    codec.discard(call)
     with pytest.raises(Mismatch, match="jsonrpc"):
         codec.arguments(call, PutArgs)
 

@@ -24,6 +24,7 @@ _READS: dict[int, tuple[Sequence[Any], Read]] = {
     wire.STRING: ((str,), wire.read_string),
 }
 """What a value of a built-in type may be read as."""
+_BUILT_IN = {*_READS, wire.COMPLEX, wire.INTERFACE}
 
 
 class _Unfinished(Exception):
@@ -91,7 +92,8 @@ class Decoder:
         return whole
 
     def _is_whole(self, message: Message) -> bool:
-        """Only values with interfaces in them can go on in another message."""
+        """Only values with interfaces in them can go on in another message. They are looked at for that, so
+        types that they bring along are known even if nobody wants the value."""
         if message.type_id in self._simple:
             return True
         if self._has_interface(message.type_id):
@@ -104,6 +106,7 @@ class Decoder:
         return True
 
     def _has_interface(self, type_id: int) -> bool:
+        """Whether there are interfaces in a type, of which every part has to be known."""
         seen: set[int] = set()
         unseen = {type_id}
         while unseen:
@@ -116,6 +119,8 @@ class Decoder:
                 unseen.update({found.element} - seen)
             elif isinstance(found, wire.MapType):
                 unseen.update({found.key, found.element} - seen)
+            elif found is None and each not in _BUILT_IN:
+                raise GobError(f"gob: unknown type id {each}")
         return wire.INTERFACE in seen
 
     def _next_message(self) -> bytes | None:
@@ -151,7 +156,7 @@ class Decoder:
         return self._read(message, kind)  # type: ignore[no-any-return]
 
     def skip(self, message: Message) -> None:
-        """Looks at the value without wanting it."""
+        """Looks at the value without wanting it; types may be described inside."""
         self._read(message, None)
 
     def _read(self, message: Message, kind: Any) -> Any:
@@ -195,8 +200,6 @@ class Decoder:
             return self._map_plan(found)
         if isinstance(found, wire.OpaqueType) and kind is None:
             return wire.read_bytes
-        if found is None and type_id not in (wire.COMPLEX, wire.INTERFACE):
-            raise GobError(f"gob: unknown type id {type_id}")
         raise Mismatch(f"gob: another type where {_name(kind)} is wanted")
 
     def _struct_plan(self, found: StructType, kind: Any) -> Read:

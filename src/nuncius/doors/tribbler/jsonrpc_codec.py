@@ -102,9 +102,6 @@ class ServerCodec:
         except _NOT_JSON as error:
             raise Mismatch(f"jsonrpc: {error}") from None
 
-    def discard(self, call: Call) -> None:
-        """Nobody wants the arguments."""
-
     def answer(self, call: Call, reply: msgspec.Struct) -> bytes:
         return b'{"id":' + call.id + b',"result":' + _encode(reply) + b',"error":null}\n'
 

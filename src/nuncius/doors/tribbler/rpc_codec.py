@@ -10,7 +10,6 @@ import msgspec
 
 from nuncius.doors.tribbler.gob_codec import Encoder, Uint
 from nuncius.doors.tribbler.gob_decoder_codec import MAX_MESSAGE, Decoder, Message, S
-from nuncius.doors.tribbler.gob_wire_codec import Mismatch
 
 CONNECT = b"CONNECT /_goRPC_ HTTP/1.0\n\n"
 CONNECTED = b"HTTP/1.0 200 Connected to Go RPC\n\n"
@@ -119,15 +118,8 @@ class ServerCodec:
         return bytes(head[end + (2 if head[end : end + 2] == b"\n\n" else 4) :])
 
     def arguments(self, call: Call, kind: type[S]) -> S:
-        try:
-            return self._decoder.decode(call.body, kind)
-        except Mismatch:
-            self.discard(call)
-            raise
-
-    def discard(self, call: Call) -> None:
-        """Nobody wants the arguments; but types may be described inside them that are used again later."""
-        self._decoder.skip(call.body)
+        """Raises Mismatch when they are something else."""
+        return self._decoder.decode(call.body, kind)
 
     def answer(self, call: Call, reply: msgspec.Struct) -> bytes:
         return self._encoder.encode(Response(call.method, call.seq)) + self._encoder.encode(reply)

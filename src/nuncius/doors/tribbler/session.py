@@ -46,7 +46,7 @@ class RpcSession:
             self._give_up(str(error), error.last_words)
             return
         except (GobError, Mismatch) as error:
-            self._give_up(str(error))
+            self._give_up(str(error), codec.to_say)
             return
         if codec.to_say:
             self._wire.send(codec.to_say)
@@ -86,11 +86,7 @@ class RpcSession:
     def _begin(self, call: Any, cost: int) -> None:
         assert self._codec is not None
         try:
-            try:
-                method = self._services.find(call.method)
-            except UnknownMethod:
-                self._codec.discard(call)
-                raise
+            method = self._services.find(call.method)
             arguments = self._codec.arguments(call, method.arguments)
         except (UnknownMethod, Mismatch) as error:
             self._wire.send(self._codec.refuse(call, str(error)))
