@@ -11,7 +11,7 @@ from doors.tribbler.conftest import Dial
 from nuncius.broker import Broker
 from nuncius.cluster.storage import StorageError
 from nuncius.doors.tcp import TcpDoor
-from nuncius.doors.tribbler import session
+from nuncius.doors.tribbler import session, turns
 from nuncius.doors.tribbler.caller import Caller, RpcError
 from nuncius.doors.tribbler.rpc_codec import CONNECT, CONNECTED, ClientCodec
 from nuncius.doors.tribbler.services import Method, Service, Services
@@ -213,7 +213,9 @@ class Slow:
 class SlowDoor(TcpDoor):
     def __init__(self, broker: Broker, slow: Slow) -> None:
         super().__init__(broker)
-        self._services = Services([Service("Slow", {"Wait": Method(GetArgs, slow.wait)})])
+        wait = Method(GetArgs, slow.wait)
+        look = Method(GetArgs, slow.wait, reads=True)
+        self._services = Services([Service("Slow", {"Wait": wait, "Look": look})])
 
     def greet(self, wire: Wire) -> Session:
         return RpcSession(self._services, wire, self._broker.pressure)
@@ -263,6 +265,20 @@ async def test_a_client_that_goes_away(slow: tuple[Slow, SlowDoor, Caller], brok
     await until(lambda: door.connections == 0)
     service.go_on.set()
     await until(lambda: broker.pressure.level == 0)
+
+
+async def test_reads_of_a_client_that_goes_away(slow: tuple[Slow, SlowDoor, Caller], broker: Broker) -> None:
+    """Those that had not begun are not carried out: nobody is there to have the answers."""
+    service, door, caller = slow
+    looking = [asyncio.ensure_future(caller.call("Slow.Look", GetArgs("k"), GetReply)) for _ in range(100)]
+    first = turns.PORTION // turns.FIRST
+    await until(lambda: service.begun == first)
+    caller.close()
+    await asyncio.gather(*looking, return_exceptions=True)
+    await until(lambda: door.connections == 0)
+    service.go_on.set()
+    await until(lambda: broker.pressure.level == 0)
+    assert service.begun == first
 
 
 async def test_a_client_that_only_stops_asking(slow: tuple[Slow, SlowDoor, Caller]) -> None:

@@ -31,7 +31,7 @@ class RpcSession:
         self._pressure = pressure
         self._codec: rpc_codec.ServerCodec | jsonrpc_codec.ServerCodec | None = None
         self._incomplete = 0
-        self._closing = False
+        self._closing = self._lost = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = Turns(wire)
         wire.on_end = self._end
@@ -59,7 +59,7 @@ class RpcSession:
         self._count_incomplete(codec.incomplete)
 
     def lost(self) -> None:
-        self._closing = True
+        self._closing = self._lost = True
         self._pressure.incomplete -= self._incomplete
         self._incomplete = 0
 
@@ -104,10 +104,12 @@ class RpcSession:
 
     async def _carry_out(self, method: Method, arguments: Any, call: Any, cost: int) -> None:
         assert self._codec is not None
+        answer = b""
         try:
             if method.reads:
                 await self._turns.begin()
-            answer = self._codec.answer(call, await method.call(arguments))
+            if not (method.reads and self._lost):  # a change is made even if nobody is there to hear of it
+                answer = self._codec.answer(call, await method.call(arguments))
         except (StorageError, StoreError, BrokerError) as error:
             answer = self._codec.refuse(call, str(error))
         except Exception as error:
