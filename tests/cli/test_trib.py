@@ -1,6 +1,7 @@
 """`nuncius trib` and `nuncius kv`: what they print, and how they end."""
 
 import json
+import os
 import re
 import socket
 import threading
@@ -95,6 +96,22 @@ def test_keys(trib: Run) -> None:
     assert well(trib("kv", "lg", "dga:list")) == ["the list is empty"]
     long = trib("kv", "p", "x" * 2000, "value")
     assert (long.code, "could not be stored" in long.err) == (1, True)
+
+
+def test_bytes_that_are_no_text(trib: Run) -> None:
+    """They are shown as escapes, and replaced in JSON, which cannot carry them."""
+    strange, replaced = os.fsdecode(b"\xffx"), "\ufffdx"
+    assert well(trib("trib", "uc", strange)) == ["user \\udcffx is made"]
+    well(trib("trib", "sa", strange, strange))
+    well(trib("trib", "tp", strange, strange))
+    assert well(trib("trib", "sl", strange)) == ["\\udcffx"]
+    assert json.loads(trib("trib", "sl", strange, "-o", "json").out) == [replaced]
+    (tribble,) = json.loads(trib("trib", "ts", strange, "-o", "json").out)
+    assert (tribble["user"], tribble["contents"]) == (replaced, replaced)
+    well(trib("kv", "p", strange, strange))
+    well(trib("kv", "la", strange, strange))
+    assert json.loads(trib("kv", "g", strange, "-o", "json").out) == replaced
+    assert json.loads(trib("kv", "lg", strange, "-o", "json").out) == [replaced]
 
 
 def test_nobody_there() -> None:

@@ -7,7 +7,7 @@ import typer
 from nuncius.cli import output
 from nuncius.cli.connection import Output, Timeout
 from nuncius.cli.output import Format
-from nuncius.cli.ringing import NODE, TIMEOUT, Node, ask
+from nuncius.cli.ringing import NODE, TIMEOUT, Node, as_json, ask
 from nuncius.client.errors import AlreadyExists, NotFound, NunciusError, Refused
 
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The part before ':' says where it is.")]
@@ -37,7 +37,7 @@ def g(key: Key, node: Node = NODE, timeout: Timeout = TIMEOUT, form: Output = Fo
     reply = ask(node, timeout, "StorageRPC.Get", GetArgs(key), GetReply)
     _check(reply.status, key)
     if form is Format.JSON:
-        output.write_document(reply.value)
+        output.write_document(as_json(reply.value))
     else:
         output.write(output.printable(reply.value))
 
@@ -61,7 +61,7 @@ def lg(key: Key, node: Node = NODE, timeout: Timeout = TIMEOUT, form: Output = F
     reply = ask(node, timeout, "StorageRPC.GetList", GetArgs(key), GetListReply)
     _check(reply.status, key)
     if form is Format.JSON:
-        output.write_document(reply.value)
+        output.write_document([as_json(item) for item in reply.value])
         return
     for item in reply.value:
         output.write(output.printable(item))

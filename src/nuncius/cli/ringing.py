@@ -24,6 +24,11 @@ Node = Annotated[
 S = TypeVar("S", bound=msgspec.Struct)
 
 
+def as_json(text: str) -> str:
+    """JSON cannot carry bytes that are no text. They are replaced, as in the JSON-RPC of the same port."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def ask(node: str, timeout: float, method: str, arguments: msgspec.Struct, reply: type[S]) -> S:
     """What a node answers to one call."""
     return asyncio.run(_ask(node, timeout, method, arguments, reply))

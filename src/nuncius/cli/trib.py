@@ -8,7 +8,7 @@ import typer
 from nuncius.cli import output
 from nuncius.cli.connection import Output, Timeout
 from nuncius.cli.output import Format
-from nuncius.cli.ringing import NODE, TIMEOUT, Node, ask
+from nuncius.cli.ringing import NODE, TIMEOUT, Node, as_json, ask
 from nuncius.client.errors import AlreadyExists, NotFound, NunciusError
 
 User = Annotated[str, typer.Argument(metavar="USER", help="The user's name.")]
@@ -43,7 +43,7 @@ def sl(user: User, node: Node = NODE, timeout: Timeout = TIMEOUT, form: Output =
     reply = ask(node, timeout, "Tribserver.GetSubscriptions", asked, GetSubscriptionsReply)
     _check(reply.status, user)
     if form is Format.JSON:
-        output.write_document(reply.userids)
+        output.write_document([as_json(name) for name in reply.userids])
         return
     for name in reply.userids:
         _say(name)
@@ -107,7 +107,7 @@ def _tribbles(method: str, user: str, node: str, timeout: float, form: Format, n
     if form is Format.JSON:
         output.write_document(
             [
-                {"user": each.userid, "posted": each.posted, "contents": each.contents}
+                {"user": as_json(each.userid), "posted": each.posted, "contents": as_json(each.contents)}
                 for each in reply.tribbles
             ]
         )
