@@ -9,9 +9,9 @@ import asyncio
 
 from nuncius.doors.wire import Wire
 
-PORTION = 16 << 20  # bytes of answers
+PORTION = 4 << 20  # bytes of answers
 FIRST = 512 << 10  # bytes, expected of the first answers
-LEAST = 16 << 10
+LEAST = 4 << 10
 
 
 class Turns:
