@@ -106,7 +106,8 @@ def test_where_the_data_is(started: Started, monkeypatch: pytest.MonkeyPatch, tm
     ("arguments", "error"),
     [
         ("-N=-1", "at least one node"),
-        ("-N=x", "x"),
+        ("-N=x", "'x' is not a number"),
+        ("-master=localhost", "host:port"),
         ("-join", "-master"),
         ("-port=70000", "equal to 65535"),
         ("-id=-1", "equal to 0"),

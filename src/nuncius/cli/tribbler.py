@@ -29,7 +29,11 @@ def register(app: typer.Typer) -> None:
 
 def _number(text: str | int) -> int:
     """`-N=2` gives a short option the value "=2"."""
-    return int(str(text).removeprefix("="))
+    number = str(text).removeprefix("=")
+    try:
+        return int(number)
+    except ValueError:
+        raise typer.BadParameter(f"{number!r} is not a number") from None
 
 
 def tribbler(
@@ -106,6 +110,8 @@ def tribbler(
     """Start a Tribbler server: a node of a ring of key-value stores. Without -master it is the master."""
     if count < 0:
         raise typer.BadParameter("a ring has at least one node", param_hint="-N")
+    if master and not master.rpartition(":")[2].isdecimal():
+        raise typer.BadParameter(f"{master!r} is no address: host:port", param_hint="-master")
     if join and not master:
         raise typer.BadParameter("needs the ring's -master", param_hint="-join")
     from nuncius.cli import embedding, logs, node, ready
