@@ -7,7 +7,7 @@ from typing import Protocol
 from nuncius.cluster.ring import Place, Range, Ring
 from nuncius.cluster.storage import NoAnswer
 from nuncius.cluster.storage_cache import Value
-from nuncius.store.keys import KeyRow, Mention
+from nuncius.store.keys import APPEND, POST, PUT, RAISE, REMOVE, KeyRow, Mention
 
 
 class Unreached(NoAnswer):
@@ -59,4 +59,17 @@ class Peer(Protocol):
 Connect = Callable[[str], Peer]
 """The peer at an address."""
 
-__all__ = ["Connect", "Found", "KeyRow", "Mention", "Peer", "Registered", "Unreached"]
+__all__ = [
+    "APPEND",
+    "POST",
+    "PUT",
+    "RAISE",
+    "REMOVE",
+    "Connect",
+    "Found",
+    "KeyRow",
+    "Mention",
+    "Peer",
+    "Registered",
+    "Unreached",
+]

@@ -10,7 +10,7 @@ from nuncius.cluster.ring import Place, Range, Ring
 from nuncius.cluster.ring_handover import NO_MASTER, CannotJoin
 from nuncius.cluster.ring_members import CannotRegister
 from nuncius.cluster.storage import NoAnswer, Refused, Status, StorageError
-from nuncius.cluster.storage_peers import Found, KeyRow, Mention, Registered
+from nuncius.cluster.storage_peers import APPEND, PUT, RAISE, REMOVE, Found, KeyRow, Mention, Registered
 from nuncius.doors.tribbler.caller import Caller, RpcError
 from nuncius.doors.tribbler.storage_messages import (
     Client,
@@ -36,7 +36,7 @@ from nuncius.doors.tribbler.storage_messages import (
     Stretch,
     TakeArgs,
 )
-from nuncius.doors.tribbler.storage_service import APPEND, PUT, RAISE, REMOVE, clients_of, ring_of
+from nuncius.doors.tribbler.storage_service import clients_of, ring_of
 
 CHANGES = {PUT: "Put", APPEND: "AppendToList", REMOVE: "RemoveFromList", RAISE: "Raise"}
 UNKNOWN = "rpc: can't find method"

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from nuncius.cluster.ring import SIZE, Place, Range, Ring
 from nuncius.cluster.ring_handover import Handover
 from nuncius.cluster.storage import Refused, Status
-from nuncius.cluster.storage_peers import Found, KeyRow, Mention, Registered
+from nuncius.cluster.storage_peers import APPEND, POST, PUT, RAISE, REMOVE, Found, KeyRow, Mention, Registered
 from nuncius.cluster.storage_ring import RingStorage
 from nuncius.doors.tribbler.services import Method, Service
 from nuncius.doors.tribbler.storage_messages import (
@@ -32,7 +32,6 @@ from nuncius.doors.tribbler.storage_messages import (
 )
 
 NAME = "StorageRPC"
-PUT, APPEND, REMOVE, POST, RAISE = range(5)
 MAX_ANSWER = 32 << 20  # characters
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from nuncius.cluster.storage import Refused
 from nuncius.cluster.storage_owner import check
-from nuncius.cluster.storage_peers import Unreached
+from nuncius.cluster.storage_peers import PUT, Unreached
 from nuncius.cluster.storage_ring import PATIENCE, PAUSE, RingStorage
 from nuncius.cluster.tribbler import Tribbler
 from nuncius.cluster.tribbler_local import LocalPosts, Query
@@ -16,7 +16,6 @@ from nuncius.doors.tribbler import tribserver
 from nuncius.doors.tribbler.caller import Callers, RpcError
 from nuncius.doors.tribbler.services import Service
 from nuncius.doors.tribbler.storage_peer import NO_SERVICE, UNKNOWN
-from nuncius.doors.tribbler.storage_service import PUT
 from nuncius.doors.tribbler.tribserver_messages import (
     PostTribbleArgs,
     PutManyArgs,
