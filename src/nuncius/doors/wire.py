@@ -6,7 +6,7 @@ much unanswered, or while the whole node has; memory is bounded by that.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -196,5 +196,7 @@ class WebSocketPath:
     path: str
     subprotocols: tuple[str, ...]
     new_session: Callable[[Wire], Session]
+    cut: Callable[[bytes], Iterable[bytes]]
+    """What a session sends, cut into messages."""
     wires: set[Wire]
     """Its connections; whoever owns the protocol ends them."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nuncius.doors.stomp.codec import Decoder, Frame, FrameLimits, encode
+from nuncius.doors.stomp.codec import Decoder, Frame, FrameLimits, cut, encode
 from nuncius.doors.stomp.slim_codec import Splitter
 from nuncius.doors.stomp.versions import ProtocolError, Version, header_line, negotiate, unescape
 
@@ -220,3 +220,18 @@ def test_encoding() -> None:
     headers = {"destination": "a:b", "x": "1\n2"}
     assert encode("SEND", headers, b"\0", V12) == b"SEND\ndestination:a\\cb\nx:1\\n2\n\n\0\0"
     assert encode("SEND", headers, b"", V10) == b"SEND\ndestination:a:b\nx:1 2\n\n\0"
+
+
+def test_cutting() -> None:
+    """What is sent together can be told apart again: heart-beats, frames with and without a length."""
+    frames = [
+        b"\n",
+        b"CONNECTED\n\n\0",
+        b"\n",
+        encode("MESSAGE", {"x": "\ncontent-length:1\n", "content-length": "4"}, b"\0\n\n\0", V12),
+        encode("MESSAGE", {"content-length": "0"}, b"", V10),
+        b"MESSAGE\ndestination:news\n\n\ncontent-length:1\n\n\n\0",
+        b"RECEIPT\nreceipt-id:1\n\n\0",
+    ]
+    assert list(cut(b"".join(frames))) == frames
+    assert list(cut(b"")) == []

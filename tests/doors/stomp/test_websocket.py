@@ -100,6 +100,25 @@ async def test_bytes_that_are_no_text(url: str, broker: Broker) -> None:
         assert message.endswith(b"\n\n\xff\x00\xfe\0")
 
 
+async def test_a_frame_a_message(url: str, broker: Broker) -> None:
+    """Every frame from the node is a message of its own, however many go out together."""
+    bodies = [b"one", b"\0\n\n\0", b"\xff", b"", b"MESSAGE\ncontent-length:1\n\n"]
+    await broker.topics.publish("news", bodies)
+    async with websockets.connect(url) as socket:
+        await socket.send(CONNECT)
+        await receive(socket)
+        await socket.send("SUBSCRIBE\nid:0\ndestination:/topic/news\nstart:earliest\n\n\0")
+        frames: list[bytes] = []
+        async with asyncio.timeout(60):
+            while len(frames) < len(bodies):
+                message = await socket.recv()
+                assert isinstance(message, bytes) == (len(frames) == bodies.index(b"\xff"))
+                frames.append(message if isinstance(message, bytes) else message.encode())
+        for frame, body in zip(frames, bodies, strict=True):
+            assert frame.startswith(b"MESSAGE\n")
+            assert frame.endswith(b"\ncontent-length:%d\n\n%b\0" % (len(body), body))
+
+
 async def test_the_client_goes(url: str, broker: Broker, stomp: StompDoor) -> None:
     """A connection that breaks off is forgotten, and what it had not acknowledged is kept for others."""
     queue = await broker.queues.ensure("jobs")

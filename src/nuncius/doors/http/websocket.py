@@ -1,13 +1,14 @@
 """A WebSocket that looks like a TCP connection, so that a session cannot tell the difference.
 
-Bytes that a session sends in one turn of the loop are one WebSocket message: text where they are UTF-8, as
-browsers prefer, else binary. Reading stops when the session says so, and writing tells the session when the
-client does not keep up, exactly as on TCP.
+What a session sends is cut into the messages of its protocol: many clients expect one at a time, and take no
+more than a few kilobytes. They are text where they are UTF-8, as browsers prefer, else binary. Reading stops
+when the session says so, and writing tells the session when the client does not keep up, exactly as on TCP.
 """
 
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Callable, Iterable
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -16,9 +17,10 @@ from nuncius.doors.wire import WRITE_BUFFER, WebSocketPath, Wire
 
 
 class WebSocketTransport(asyncio.Transport):
-    def __init__(self, socket: WebSocket) -> None:
+    def __init__(self, socket: WebSocket, cut: Callable[[bytes], Iterable[bytes]]) -> None:
         super().__init__({"peername": socket.client})
         self._socket = socket
+        self._cut = cut
         self._waiting: deque[bytes] = deque()
         self._buffered = 0
         self._news = asyncio.Event()
@@ -35,7 +37,7 @@ class WebSocketTransport(asyncio.Transport):
         self._high = WRITE_BUFFER if high is None else high
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._waiting.append(bytes(data))
+        self._waiting.extend(self._cut(bytes(data)))
         self._buffered += len(data)
         self._news.set()
         if self._buffered > self._high and not self._paused:
@@ -87,7 +89,7 @@ async def carry(socket: WebSocket, path: WebSocketPath, pressure: Pressure) -> N
     """One connection, from its opening to its end."""
     offered = socket.scope.get("subprotocols", [])
     await socket.accept(next((each for each in path.subprotocols if each in offered), None))
-    transport = WebSocketTransport(socket)
+    transport = WebSocketTransport(socket, path.cut)
     wire = transport.wire = Wire(path.new_session, pressure, path.wires)
     wire.connection_made(transport)
     sending = asyncio.ensure_future(transport.send())

@@ -14,6 +14,7 @@ import msgspec
 from nuncius.doors.stomp.versions import ProtocolError, Version, header_lines, unescape
 
 _BLANK_LINE = re.compile(rb"\n\r?\n")
+_CONTENT_LENGTH = re.compile(rb"\ncontent-length:([0-9]+)\n")
 _WITH_BODY = frozenset(("SEND", "MESSAGE", "ERROR"))
 _END_OF_LINE = b"\r\n"
 _LENGTH_DIGITS = 18
@@ -38,6 +39,19 @@ class Frame(msgspec.Struct, frozen=True):
 
 def encode(command: str, headers: Mapping[str, str], body: bytes, version: Version) -> bytes:
     return f"{command}\n{header_lines(headers, version)}\n".encode() + body + b"\0"
+
+
+def cut(data: bytes) -> Iterator[bytes]:
+    """What we send, frame by frame. A heart-beat counts as one."""
+    start = 0
+    while start < len(data):
+        end = start + 1
+        if data[start] not in _END_OF_LINE:
+            body = data.index(b"\n\n", start) + 2
+            length = _CONTENT_LENGTH.search(data, start, body)
+            end = data.index(b"\0", body if length is None else body + int(length[1])) + 1
+        yield data[start:end]
+        start = end
 
 
 class Decoder:

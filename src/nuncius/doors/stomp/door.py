@@ -12,7 +12,7 @@ from nuncius.broker import Broker
 from nuncius.doors.stomp import slim_codec
 from nuncius.doors.stomp.audience import Audience
 from nuncius.doors.stomp.background import Background
-from nuncius.doors.stomp.codec import FrameLimits
+from nuncius.doors.stomp.codec import FrameLimits, cut
 from nuncius.doors.stomp.errors import error_frame
 from nuncius.doors.stomp.heartbeat import MINIMUM_MS
 from nuncius.doors.stomp.introduction import Introduction, introduce
@@ -96,7 +96,8 @@ class StompDoor(TcpDoor):
 
     def over_websocket(self) -> WebSocketPath:
         """The same sessions at `/stomp` of the HTTP port."""
-        return WebSocketPath("/stomp", ("v12.stomp", "v11.stomp", "v10.stomp"), self.welcome, self.wires)
+        names = ("v12.stomp", "v11.stomp", "v10.stomp")
+        return WebSocketPath("/stomp", names, self.welcome, cut, self.wires)
 
     async def close(self) -> None:
         await super().close()
