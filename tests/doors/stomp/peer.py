@@ -72,6 +72,10 @@ class Peer:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self.write(encode(command, named, body, self.version))
 
+    def end(self) -> None:
+        """Says no more, and still listens."""
+        self._writer.write_eof()
+
     async def read(self, count: int) -> bytes:
         """Raw bytes, for those who do not use `frame`."""
         async with asyncio.timeout(SECONDS):

@@ -60,6 +60,34 @@ async def test_connections_that_say_nothing(node: Node) -> None:
         await peer.ask("SEND", b"x", destination="/topic/a")
 
 
+async def test_a_client_that_closes_its_side_first(node: Node) -> None:
+    """Who says everything at once and closes its side of the connection, as a line in a shell does, is still
+    answered; then the connection ends."""
+    async with connected(node) as peer:
+        peer.send("SUBSCRIBE", id="0", destination="/queue/jobs", receipt="1")
+        peer.send("SEND", b"x", destination="/queue/jobs", receipt="2")
+        peer.send("SEND", b"y", destination="/topic/news", receipt="3")
+        peer.send("DISCONNECT", receipt="4")
+        peer.end()
+        receipts: list[str] = []
+        while len(receipts) < 4:
+            frame = await peer.frame()
+            if frame.command == "RECEIPT":
+                receipts.append(frame.headers["receipt-id"])
+        assert receipts == ["1", "2", "3", "4"]
+        await peer.closed()
+    async with connected(node) as peer:
+        peer.send("SEND", b"z", destination="/topic/news", receipt="1")
+        peer.end()
+        assert (await peer.expect("RECEIPT")).headers["receipt-id"] == "1"
+        await peer.closed()
+    async with stranger(node) as peer:
+        peer.write(SLIM_CONNECT + b"SUBSCRIBE\ndestination:a\n\n\0DISCONNECT\n\n\0")
+        peer.end()
+        assert await peer.read(22) == b"CONNECTED\n\n\0RECEIPT\n\n\0"
+        await peer.closed()
+
+
 async def test_a_reset_in_the_middle(node: Node, ann: Peer) -> None:
     """A consumer whose connection is reset while messages are on their way loses none of them."""
     narrow = socket.socket()

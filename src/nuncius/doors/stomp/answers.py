@@ -25,6 +25,7 @@ class Answer:
 class Answers:
     def __init__(self, carrier: Carrier) -> None:
         self._carrier = carrier
+        carrier.on_end = self._end_with_the_last
         self._owed: deque[Answer] = deque()
         self.are_over = False
 
@@ -46,6 +47,12 @@ class Answers:
         answer.data = data
         answer.is_last = True
         self._settle(answer)
+
+    def _end_with_the_last(self) -> bool:
+        """The client has closed its side, as a line in a shell does, and may wait for what it is owed."""
+        if self._owed:
+            self._owed[-1].is_last = True
+        return bool(self._owed)
 
     def _settle(self, answer: Answer) -> None:
         answer.is_ready = True

@@ -1,9 +1,13 @@
 """What a session needs of its connection. TCP gives it, and anything else that carries bytes can."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 
 class Carrier(Protocol):
+    on_end: Callable[[], bool]
+    """Called when the client will say no more. True: it is still owed something, and the session closes."""
+
     def send(self, data: bytes) -> None:
         """Everything sent in one turn of the loop goes out together."""
 
