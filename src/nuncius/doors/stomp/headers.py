@@ -32,6 +32,13 @@ _OF_THE_DOOR = frozenset(
 _NUMBER_DIGITS = 18
 
 
+def required(frame: Frame, name: str) -> str:
+    value = frame.headers.get(name)
+    if value is None:
+        raise Refused(f"{frame.command} needs a header {name}")
+    return value
+
+
 class Sent(msgspec.Struct, frozen=True):
     """What a SEND says of its message."""
 

@@ -18,7 +18,7 @@ from nuncius.doors.stomp.carrier import Carrier
 from nuncius.doors.stomp.codec import Decoder, Frame, FrameLimits
 from nuncius.doors.stomp.destinations import parse
 from nuncius.doors.stomp.errors import Refused, error_frame, explain
-from nuncius.doors.stomp.headers import sent
+from nuncius.doors.stomp.headers import required, sent
 from nuncius.doors.stomp.heartbeat import HeartBeat
 from nuncius.doors.stomp.introduction import Introduction
 from nuncius.doors.stomp.line import Line
@@ -180,10 +180,7 @@ class StompSession:
         raise Refused(f"no command {frame.command[:100]!r} is known here")
 
     def _send(self, frame: Frame, answer: Answer) -> None:
-        destination = frame.headers.get("destination")
-        if destination is None:
-            raise Refused("SEND has a header destination")
-        to = parse(destination)
+        to = parse(required(frame, "destination"))
         message = sent(frame, to_queue=to.is_queue)
         transaction = frame.headers.get("transaction")
         if transaction is None:

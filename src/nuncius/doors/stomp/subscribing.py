@@ -10,6 +10,7 @@ from nuncius.doors.stomp.codec import Frame
 from nuncius.doors.stomp.consumer import Consumer
 from nuncius.doors.stomp.destinations import Destination, parse
 from nuncius.doors.stomp.errors import Refused
+from nuncius.doors.stomp.headers import required
 from nuncius.doors.stomp.introduction import Introduction
 from nuncius.doors.stomp.queue_subscription import QueueSubscription
 from nuncius.doors.stomp.rendering import message_head
@@ -128,12 +129,12 @@ class Subscribing:
         """The subscription that an ACK or NACK is for, and by which name it knows the message."""
         headers = frame.headers
         if self._version is Version.V12:
-            ack_id = _required(frame, "id")
+            ack_id = required(frame, "id")
             found = self._by_number.get(ack_id.partition("-")[0])
         else:
-            ack_id = _required(frame, "message-id")
+            ack_id = required(frame, "message-id")
             if self._version is Version.V11 or "subscription" in headers:
-                entry = self._entries.get(_required(frame, "subscription"))
+                entry = self._entries.get(required(frame, "subscription"))
                 found = None if entry is None else entry.subscription
             else:
                 waiting = (e.subscription for e in self._entries.values() if ack_id in e.subscription)
@@ -157,12 +158,9 @@ class Subscribing:
 
     def _key(self, frame: Frame) -> str:
         """1.0 knows subscriptions by their destination, too."""
-        key = frame.headers.get("id")
-        if key is None and self._version is Version.V10:
-            key = frame.headers.get("destination")
-        if key is None:
-            raise Refused(f"{frame.command} has a header id")
-        return key
+        if self._version is Version.V10 and "id" not in frame.headers:
+            return required(frame, "destination")
+        return required(frame, "id")
 
     def _durable(self, frame: Frame) -> str | None:
         """The name under which a subscription keeps its place. Clients of other servers say it otherwise:
@@ -177,7 +175,7 @@ class Subscribing:
 
     def _wish(self, frame: Frame) -> Wish:
         headers = frame.headers
-        text = _required(frame, "destination")
+        text = required(frame, "destination")
         destination = parse(text)
         ack = headers.get("ack", AUTO)
         if ack not in (AUTO, CLIENT, INDIVIDUAL):
@@ -199,13 +197,6 @@ class Subscribing:
             None if destination.is_queue else self._durable(frame),
             start,
         )
-
-
-def _required(frame: Frame, name: str) -> str:
-    value = frame.headers.get(name)
-    if value is None:
-        raise Refused(f"{frame.command} has a header {name}")
-    return value
 
 
 def _prefetch(frame: Frame, destination: Destination) -> int:

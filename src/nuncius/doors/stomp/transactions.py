@@ -12,7 +12,7 @@ from nuncius.doors.stomp.begun import Begun
 from nuncius.doors.stomp.codec import Frame
 from nuncius.doors.stomp.destinations import Destination
 from nuncius.doors.stomp.errors import Refused
-from nuncius.doors.stomp.headers import Sent
+from nuncius.doors.stomp.headers import Sent, required
 from nuncius.doors.stomp.outbox import Outbox, letter
 from nuncius.doors.stomp.subscribing import AnySubscription
 
@@ -44,7 +44,7 @@ class Transactions:
         self._steps = 0
 
     def begin(self, frame: Frame) -> None:
-        name = self._name(frame)
+        name = required(frame, "transaction")
         if name in self._open:
             raise Refused(f"there is a transaction {name[:100]!r} already")
         if len(self._open) >= MAX_TRANSACTIONS:
@@ -64,7 +64,7 @@ class Transactions:
 
     def take(self, frame: Frame) -> OpenTransaction:
         """The transaction that a COMMIT names. It is the caller's now to commit or to restore."""
-        return self._remove(self._name(frame))
+        return self._remove(required(frame, "transaction"))
 
     async def commit(self, transaction: OpenTransaction) -> None:
         try:
@@ -95,7 +95,7 @@ class Transactions:
             by.committed(claimed)
 
     def abort(self, frame: Frame) -> None:
-        self.restore(self._remove(self._name(frame)))
+        self.restore(self._remove(required(frame, "transaction")))
 
     def abort_all(self) -> None:
         for name in list(self._open):
@@ -105,12 +105,6 @@ class Transactions:
         """What it acknowledged waits for an acknowledgement again."""
         for by, claimed, _ in transaction.claims:
             by.restore(claimed)
-
-    def _name(self, frame: Frame) -> str:
-        name = frame.headers.get("transaction")
-        if name is None:
-            raise Refused(f"{frame.command} has a header transaction")
-        return name
 
     def _find(self, name: str) -> OpenTransaction:
         transaction = self._open.get(name)
