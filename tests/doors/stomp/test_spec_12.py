@@ -426,3 +426,20 @@ async def test_errors(ann: Peer) -> None:
     assert error.headers["message"] in error.body.decode()
     assert error.headers["content-type"] == "text/plain"
     assert error.headers["content-length"] == str(len(error.body))
+
+
+@pytest.mark.parametrize(
+    ("rest", "text"),
+    [
+        (b"SEND\ncontent-length:99999999999\nreceipt:1\n\nx", "at most"),
+        (b"SEND\ncontent-length:1\nreceipt:1\n\nxy\0", "no NUL"),
+        (b"SUBSCRIBE\nreceipt:1\n\nx\0", "no body"),
+    ],
+)
+async def test_errors_about_a_frame_that_is_none(ann: Peer, rest: bytes, text: str) -> None:
+    """If the frame included a receipt header, the ERROR SHOULD say which, also where only its headers can be
+    read."""
+    ann.write(rest)
+    error = await ann.error()
+    assert text in error.headers["message"]
+    assert error.headers["receipt-id"] == "1"

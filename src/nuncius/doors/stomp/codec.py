@@ -37,6 +37,14 @@ class Frame(msgspec.Struct, frozen=True):
     body: bytes = b""
 
 
+class BadFrame(ProtocolError):
+    """A frame whose headers are right, and the rest is not."""
+
+    def __init__(self, text: str, frame: Frame) -> None:
+        super().__init__(text)
+        self.frame = frame
+
+
 def encode(command: str, headers: Mapping[str, str], body: bytes, version: Version) -> bytes:
     return f"{command}\n{header_lines(headers, version)}\n".encode() + body + b"\0"
 
@@ -109,7 +117,16 @@ class Decoder:
         if data.find(b"\0", start, head_end) >= 0:
             raise ProtocolError("the headers of a frame end with a blank line")
         command, headers = self._parse_head(data[start:head_end])
-        length = headers.get("content-length")
+        try:
+            body, after = self._body(data, start, body_start, headers.get("content-length"))
+        except ProtocolError as error:
+            raise BadFrame(str(error), Frame(command, headers)) from None
+        if body and command not in _WITH_BODY and not self._is_10:
+            raise BadFrame(f"a frame {command!r} has no body", Frame(command, headers))
+        return None if body is None else Frame(command, headers, body), after
+
+    def _body(self, data: bytes, start: int, body_start: int, length: str | None) -> tuple[bytes | None, int]:
+        """The body and where the frame ends, or None and what is missing."""
         if length is None:
             end = data.find(b"\0", body_start, body_start + self._limits.max_body + 1)
             if end < 0:
@@ -122,10 +139,7 @@ class Decoder:
                 return None, end + 1 - start
             if data[end]:
                 raise ProtocolError("there is no NUL where content-length says that the body ends")
-        body = data[body_start:end]
-        if body and command not in _WITH_BODY and not self._is_10:
-            raise ProtocolError(f"a frame {command!r} has no body")
-        return Frame(command, headers, body), end + 1
+        return data[body_start:end], end + 1
 
     def _find_blank_line(self, data: bytes, start: int) -> tuple[int, int]:
         limit = start + self._limits.max_head

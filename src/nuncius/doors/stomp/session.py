@@ -15,7 +15,7 @@ from nuncius.doors.stomp.answers import Answer, Answers
 from nuncius.doors.stomp.background import Background
 from nuncius.doors.stomp.begun import Begun
 from nuncius.doors.stomp.carrier import Carrier
-from nuncius.doors.stomp.codec import Decoder, Frame, FrameLimits
+from nuncius.doors.stomp.codec import BadFrame, Decoder, Frame, FrameLimits
 from nuncius.doors.stomp.destinations import parse
 from nuncius.doors.stomp.errors import Refused, error_frame, explain
 from nuncius.doors.stomp.headers import required, sent
@@ -88,7 +88,8 @@ class StompSession:
         except ProtocolError as error:
             self._is_over = True
             answer = self._answers.owe(b"", cost)
-            self._line.enter(partial(self._fail, None, answer, error), answer)
+            about = error.frame if isinstance(error, BadFrame) else None
+            self._line.enter(partial(self._fail, about, answer, error), answer)
         if self._begun.note(self._decoder.incomplete):
             self._break_off(Refused("too many large frames have begun and do not end"))
 
