@@ -1,9 +1,12 @@
 """The collector: retention in four modes, and sweeping up."""
 
+import asyncio
+
 import asyncpg
 import pytest
 
 from nuncius.store.driver import Connection
+from racing import until_somebody_waits
 from store.publishing_sql import Send, bodies, publish_many, publisher, topic
 
 
@@ -329,6 +332,26 @@ async def test_collecting_does_not_wait_for_publishers(connection: Connection, o
 
 
 # Tidying
+
+
+async def test_a_topic_that_is_deleted_while_it_is_collected(
+    connection: Connection, other: Connection, observer: Connection
+) -> None:
+    """A topic that goes just when its turn has come is passed over; others are collected all the same."""
+    for name in ("news", "olds"):
+        await fill(connection, 5, name=name)
+        await retention(connection, "time", 60, name=name)
+    await age(connection, 5, "1 hour")
+    await other.execute("set application_name = 'collecting'")
+    transaction = connection.transaction()
+    await transaction.start()
+    await connection.execute("select nuncius.delete_topic('news')")
+    collecting = asyncio.ensure_future(other.fetchval("select nuncius.collect()"))
+    await until_somebody_waits(observer, "collecting")
+    await transaction.commit()
+    async with asyncio.timeout(60):
+        assert await collecting == 10  # those of the topic that went are removed, too
+    assert await bodies(connection, "olds") == []
 
 
 async def test_only_the_highest_rows_stay(connection: Connection) -> None:

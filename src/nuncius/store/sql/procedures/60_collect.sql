@@ -1,7 +1,8 @@
 -- The collector: retention, and sweeping up after the path of messages. Any node may call it at any
 -- time; one works, the others are told that it is being done (null).
 
--- How far the entries of a partition may go, by its topic's retention; drops no more than p_limit.
+-- How far the entries of a partition may go, by its topic's retention; drops no more than p_limit. Null: there is
+-- no such partition.
 create or replace function nuncius.retained_from(p_partition_id integer, p_limit integer)
 returns bigint language plpgsql as $$
 declare
@@ -16,6 +17,9 @@ begin
     from nuncius.partitions p join nuncius.topics t using (topic_id)
     where p.partition_id = p_partition_id
     for update of p;  -- a purge in between would spoil the sums
+    if not found then
+        return null;  -- its topic was deleted a moment ago
+    end if;
 
     select min(least(coalesce(w.position, 0), f.entry_offset)) into v_held
     from nuncius.subscriptions s
