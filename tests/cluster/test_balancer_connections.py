@@ -232,3 +232,14 @@ async def test_an_answer_without_an_end(world: World) -> None:
     await world.writer.close()
     assert await reader.read() == b""
     writer.close()
+
+
+async def test_of_a_client_that_leaves_nothing_stays(world: World) -> None:
+    """A client that goes before it has its answer leaves no connection behind that an answer is due on."""
+    world.writer.script = lambda _: HANG
+    _, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    writer.write(b"POST /topics HTTP/1.1\r\ncontent-length: 0\r\n\r\n")
+    await until(lambda: world.balancer.asked)
+    writer.close()
+    await until(lambda: not world.balancer.clients)
+    assert not world.balancer.asked

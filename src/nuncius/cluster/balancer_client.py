@@ -110,6 +110,7 @@ class Client(asyncio.Protocol):
         if self._connecting is not None:
             self._connecting.cancel()
         if self._upstream is not None:
+            self._balancer.asked.discard(self._upstream)
             self._upstream.leave()
 
     def pause_writing(self) -> None:
