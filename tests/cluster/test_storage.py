@@ -8,17 +8,19 @@ import pytest
 
 from cluster.lease_time import ManualClock
 from cluster.storage_world import Network, node
+from fix_store import let_in
 from nuncius.broker import Broker
 from nuncius.cluster import ring, storage_owner, storage_ownership
 from nuncius.cluster.ring_settings import RingSettings
 from nuncius.cluster.storage import Post, Refused, Status
 from nuncius.cluster.storage_node import StorageNode
-from nuncius.cluster.storage_ownership import OwnedByAnother
+from nuncius.cluster.storage_ownership import OwnedByAnother, Ownership
 from nuncius.cluster.storage_peers import Found
 from nuncius.cluster.storage_ring import RingStorage
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreError, StoreUnavailable
 from nuncius.store.keys import ReadCall
+from nuncius.store.store import Store
 from racing import terminate, until
 
 ALONE = RingSettings(7)
@@ -325,6 +327,33 @@ async def test_one_owner_a_store(dsn: str, connection: Connection, monkeypatch: 
     assert isinstance(lost[0], OwnedByAnother)
     await thief.close()
     await first.close()
+
+
+async def test_an_owner_without_a_store_is_patient(
+    dsn: str, connection: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While the store is away the owner of its keys says so once, and has its lock again when it is back."""
+    store = Store(dsn, patience=0.05)
+    await store.open()
+    ownership = Ownership(store, shared=False, lost=lambda error: None)
+    await ownership.take()
+    let_in(dsn, may=False)
+    assert await terminate(connection, "nuncius keys owner") == 1
+    await until(lambda: "waits for the store" in caplog.text)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert caplog.text.count("waits for the store") == 1
+    let_in(dsn, may=True)
+
+    async def held() -> bool:
+        free: bool = await connection.fetchval("select pg_try_advisory_lock(78013, 0)")
+        if free:
+            await connection.execute("select pg_advisory_unlock(78013, 0)")
+        return not free
+
+    await until(held)
+    await ownership.close()
+    await store.close()
 
 
 async def _waits(connection: Connection) -> bool:

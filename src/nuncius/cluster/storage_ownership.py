@@ -59,6 +59,7 @@ class Ownership:
 
     async def _keep(self) -> None:
         """The lock goes with its connection: take it again when the server is back."""
+        complained = False
         while True:
             await self._gone.wait()
             try:
@@ -66,10 +67,15 @@ class Ownership:
             except CONNECTION_ERRORS:
                 self._lane.discard()
             except StoreUnavailable as error:
-                log.warning("the lock on the keys waits for the store", extra={"error": str(error)})
+                if not complained:
+                    complained = True
+                    log.warning("the lock on the keys waits for the store", extra={"error": str(error)})
+                await asyncio.sleep(PAUSE)
             except OwnedByAnother as error:
                 self._lost(error)
                 return
+            else:
+                complained = False
 
     async def close(self) -> None:
         if self._keeper is not None:
