@@ -198,3 +198,20 @@ async def gone(observer: Connection) -> bool:
         " and datname = current_database()"
     )
     return left == 0
+
+
+async def test_a_fault_does_not_make_deaf(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever goes wrong in a look at everything, the node looks again, and its log says what it was."""
+    monkeypatch.setattr(listener, "LOOK_SECONDS", 0.01)
+    looks: list[int | None] = []
+
+    def look(queue_id: int | None) -> None:
+        looks.append(queue_id)
+        if len(looks) == 1:
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(broker._listener, "on_queue", look)  # noqa: SLF001
+    await until(lambda: len(looks) > 1)
+    assert "ZeroDivisionError" in caplog.text

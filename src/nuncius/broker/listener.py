@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 
 from nuncius.broker.signals import Signals
 from nuncius.store.driver import Connection
@@ -142,8 +143,7 @@ class Listener:
     async def _keep_looking(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            self.on_catalogue()
-            self._look()
+            self._tell(self.on_catalogue, self._look)
 
     async def _keep_listening(self) -> None:
         while True:
@@ -159,10 +159,20 @@ class Listener:
             except CONNECTION_ERRORS:
                 self._ears.discard()
                 continue
-            if self._connection is not before:
-                self.on_catalogue()  # whatever happened while we could not hear
-                self.on_wanted(None)
-            self._look()
+            except Exception:
+                log.exception("a node could not listen by a fault of ours")
+                continue
+            if self._connection is not before:  # whatever happened while we could not hear
+                self._tell(self.on_catalogue, partial(self.on_wanted, None))
+            self._tell(self._look)
+
+    def _tell(self, *news: Callable[[], None]) -> None:
+        """A fault of somebody who is told does not keep the others from being told, now and later."""
+        for tell in news:
+            try:
+                tell()
+            except Exception:
+                log.exception("news failed by a fault of ours")
 
     def _look(self) -> None:
         """All who wait look for themselves."""
