@@ -7,7 +7,8 @@ import pytest
 from broker.inside import until_waiting_for
 from doors.stomp.peer import Node, Peer, connected, running_node, stranger, until_left
 from nuncius.broker.model import Queue
-from nuncius.doors.stomp import begun, subscribing
+from nuncius.doors import begun
+from nuncius.doors.stomp import subscribing
 from nuncius.doors.stomp.codec import Frame, FrameLimits
 from nuncius.doors.stomp.versions import Version
 from racing import until

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from doors.stomp.peer import Node, Peer, connected, stranger, until_left
-from nuncius.doors.stomp import begun, slim
+from nuncius.doors import begun
+from nuncius.doors.stomp import slim
 from racing import until
 
 CONNECTED = b"CONNECTED\n\n\0"

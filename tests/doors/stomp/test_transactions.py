@@ -4,7 +4,8 @@ import pytest
 
 from doors.stomp.peer import Node, Peer, connected
 from doors.stomp.test_queues import depth, leases, nothing_left
-from nuncius.doors.stomp import begun, transactions
+from nuncius.doors import begun
+from nuncius.doors.stomp import transactions
 
 DESTINATIONS = ["/queue/jobs", "/topic/news"]
 

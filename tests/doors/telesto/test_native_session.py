@@ -8,6 +8,7 @@ import pytest
 from broker.inside import put, queue, readers, until_waiting_for
 from native_peer import NativePeer, connections, open_door, open_peer
 from nuncius.broker import Broker
+from nuncius.doors import begun
 from nuncius.doors.telesto import delivery, native, packets
 from nuncius.doors.telesto.door import TelestoDoor
 from nuncius.doors.telesto.packets import ErrorCode
@@ -68,6 +69,22 @@ async def test_magic_in_pieces(stranger: NativePeer) -> None:
         stranger.write(bytes([byte]))
         await asyncio.sleep(0)
     assert (await stranger.expect(packets.Welcome)).client_id == 0
+
+
+async def test_packets_that_do_not_end(
+    door: tuple[TelestoDoor, int], peer: NativePeer, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When too much has begun and does not end, who has begun much is cut off; others are let be."""
+    monkeypatch.setattr(begun, "MAX_INCOMPLETE", 3 << 20)
+    first, second = await open_peer(door[1]), await open_peer(door[1])
+    for each in (first, second):
+        each.write(native.MAGIC + (8 << 20).to_bytes(4, "big") + bytes(2 << 20))
+        await until(lambda: broker.pressure.incomplete > 1 << 20)
+    assert "do not end" in (await second.expect(packets.Error)).text
+    assert isinstance(await peer.ask(packets.Ping), packets.Pong)
+    for each in (first, second):
+        await each.close()
+    await until(lambda: broker.pressure.incomplete == 0)
 
 
 async def test_hello_twice(peer: NativePeer) -> None:

@@ -10,8 +10,9 @@ from doors.tribbler import captures
 from doors.tribbler.conftest import Dial
 from nuncius.broker import Broker
 from nuncius.cluster.storage import StorageError
+from nuncius.doors import begun
 from nuncius.doors.tcp import TcpDoor
-from nuncius.doors.tribbler import session, turns
+from nuncius.doors.tribbler import turns
 from nuncius.doors.tribbler.caller import Caller, RpcError
 from nuncius.doors.tribbler.rpc_codec import CONNECT, CONNECTED, ClientCodec
 from nuncius.doors.tribbler.services import Method, Service, Services
@@ -313,7 +314,7 @@ async def test_a_large_call_counts_with_all_its_bytes(
 
 async def test_requests_that_do_not_end(dial: Dial, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """When too many large requests have begun, the next that grows is given up."""
-    monkeypatch.setattr(session, "MAX_INCOMPLETE", 3 << 20)
+    monkeypatch.setattr(begun, "MAX_INCOMPLETE", 3 << 20)
     connections = [await dial() for _ in range(3)]
     for _, writer in connections:
         writer.write(CONNECT + b"\xfd\xff\xff\xff" + b"x" * (2 << 20))

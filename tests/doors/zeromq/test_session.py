@@ -8,6 +8,7 @@ import zmq
 
 from doors.zeromq.peer import READY_OF_DEALER, Node, Peer, connected, raw, running_node
 from nuncius.broker import Broker
+from nuncius.doors import begun
 from nuncius.doors.zeromq import session
 from nuncius.doors.zeromq.door import ZeromqDoor
 from nuncius.doors.zeromq.zmtp_codec import GREETING, READY, encode
@@ -324,7 +325,7 @@ async def test_a_client_that_leaves_much_unread(node: Node, ann: Peer) -> None:
 
 async def test_messages_that_do_not_end(node: Node, monkeypatch: pytest.MonkeyPatch, ann: Peer) -> None:
     """When too much has begun and does not end, who has begun much is cut off; small ones are let be."""
-    monkeypatch.setattr(session, "MAX_INCOMPLETE", 3 << 20)
+    monkeypatch.setattr(begun, "MAX_INCOMPLETE", 3 << 20)
     async with raw(node) as small, raw(node) as first, raw(node) as second:
         small.writer.write(encode([b"p", b"bob", b"news", b"1", b"text"])[:-1])
         for large in (first, second):

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 from nuncius.broker import Broker
+from nuncius.doors.begun import Begun
 from nuncius.doors.stomp.answers import Answer, Answers
 from nuncius.doors.stomp.background import Background
-from nuncius.doors.stomp.begun import Begun
 from nuncius.doors.stomp.carrier import Carrier
 from nuncius.doors.stomp.codec import BadFrame, Decoder, Frame, FrameLimits
 from nuncius.doors.stomp.destinations import parse

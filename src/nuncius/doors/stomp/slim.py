@@ -9,11 +9,11 @@ from typing import Any
 
 from nuncius.broker import Broker
 from nuncius.broker.model import Batch, Feed
+from nuncius.doors.begun import Begun
 from nuncius.doors.stomp import slim_codec
 from nuncius.doors.stomp.answers import Answer, Answers
 from nuncius.doors.stomp.audience import Audience
 from nuncius.doors.stomp.background import Background
-from nuncius.doors.stomp.begun import Begun
 from nuncius.doors.stomp.carrier import Carrier
 from nuncius.doors.stomp.destinations import parse
 from nuncius.doors.stomp.errors import Refused, explain

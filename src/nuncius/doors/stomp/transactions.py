@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nuncius.broker import Broker, future
-from nuncius.doors.stomp.begun import Begun
+from nuncius.doors.begun import Begun
 from nuncius.doors.stomp.codec import Frame
 from nuncius.doors.stomp.destinations import Destination
 from nuncius.doors.stomp.errors import Refused

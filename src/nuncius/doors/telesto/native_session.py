@@ -9,6 +9,7 @@ from nuncius import __version__
 from nuncius.broker import Broker
 from nuncius.broker.errors import InvalidInput, NotAllowed
 from nuncius.broker.model import FULL, Client, Letter, Publisher, Queue, Stored
+from nuncius.doors.begun import Begun
 from nuncius.doors.telesto import native, packets
 from nuncius.doors.telesto.delivery import Deliveries
 from nuncius.doors.telesto.errors import error_packet
@@ -24,8 +25,6 @@ from nuncius.doors.wire import Wire
 ANONYMOUS = Client(0, "", FULL)
 OTHER_REQUESTS = {**TOPIC_REQUESTS, **QUEUE_REQUESTS}
 REQUEST_COST = 300  # bytes of memory an open request takes, besides its frame
-MAX_INCOMPLETE = 256 << 20  # bytes of packets that have begun, over all connections
-MUCH_INCOMPLETE = 1 << 20  # smaller ones are let be even then
 
 
 class NativeSession:
@@ -37,7 +36,7 @@ class NativeSession:
         self._welcomed = False
         self._closing = False
         self._decoder = native.requests()
-        self._incomplete = 0
+        self._begun = Begun(broker.pressure)
         self.large_answers = LargeAnswers(wire)
         self._held = Held(self)
         self._takes = Takes(self, self._held)
@@ -66,10 +65,7 @@ class NativeSession:
                 cost = REQUEST_COST
         except native.ProtocolError as error:
             self._give_up(str(error))
-        pressure = self.broker.pressure
-        pressure.incomplete += self._decoder.incomplete - self._incomplete
-        self._incomplete = self._decoder.incomplete
-        if self._incomplete > MUCH_INCOMPLETE and pressure.incomplete > MAX_INCOMPLETE:
+        if self._begun.note(self._decoder.incomplete):
             self._give_up("too many large packets have begun and do not end")
 
     def _give_up(self, reason: str) -> None:
@@ -78,7 +74,7 @@ class NativeSession:
 
     def lost(self) -> None:
         self._closing = True
-        self.broker.pressure.incomplete -= self._incomplete
+        self._begun.note(0)
         self._send_away()
         self._held.lost()
         for task in self._tasks.values():

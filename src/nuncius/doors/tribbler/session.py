@@ -9,6 +9,7 @@ from typing import Any
 from nuncius.broker.errors import BrokerError, StoreError
 from nuncius.broker.model import Pressure
 from nuncius.cluster.storage import StorageError
+from nuncius.doors.begun import Begun
 from nuncius.doors.tribbler import jsonrpc_codec, rpc_codec
 from nuncius.doors.tribbler.gob_wire_codec import GobError, Mismatch
 from nuncius.doors.tribbler.rpc_codec import HandshakeError
@@ -19,18 +20,15 @@ from nuncius.doors.wire import Wire
 log = logging.getLogger(__name__)
 
 CALL_COST = 2000  # bytes of memory an open call takes, besides its arguments
-MAX_INCOMPLETE = 256 << 20  # bytes of requests that have begun, over all connections
 LAST_ANSWERS_SECONDS = 60.0  # for a client that asks nothing more; it may be gone
-MUCH_INCOMPLETE = 1 << 20  # smaller ones are let be even then
 
 
 class RpcSession:
     def __init__(self, services: Services, wire: Wire, pressure: Pressure) -> None:
         self._services = services
         self._wire = wire
-        self._pressure = pressure
         self._codec: rpc_codec.ServerCodec | jsonrpc_codec.ServerCodec | None = None
-        self._incomplete = 0
+        self._begun = Begun(pressure)
         self._closing = self._lost = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = Turns(wire)
@@ -51,17 +49,17 @@ class RpcSession:
         if codec.to_say:
             self._wire.send(codec.to_say)
             codec.to_say = b""
-        cost = CALL_COST + self._incomplete + len(data)  # with what had come of it before
+        cost = CALL_COST + self._begun.size + len(data)  # with what had come of it before
         for call in calls:
             if not self._closing:
                 self._begin(call, cost)
             cost = CALL_COST
-        self._count_incomplete(codec.incomplete)
+        if self._begun.note(codec.incomplete):
+            self._give_up("too many large requests have begun and do not end")
 
     def lost(self) -> None:
         self._closing = self._lost = True
-        self._pressure.incomplete -= self._incomplete
-        self._incomplete = 0
+        self._begun.note(0)
 
     async def finish(self) -> None:
         """No more calls; those under way are answered, or given up by whoever closes the wire."""
@@ -127,12 +125,6 @@ class RpcSession:
         if last_words:
             self._wire.send(last_words)
         self._wire.close()
-
-    def _count_incomplete(self, now: int) -> None:
-        self._pressure.incomplete += now - self._incomplete
-        self._incomplete = now
-        if now > MUCH_INCOMPLETE and self._pressure.incomplete > MAX_INCOMPLETE:
-            self._give_up("too many large requests have begun and do not end")
 
 
 def _codec_of(data: bytes) -> rpc_codec.ServerCodec | jsonrpc_codec.ServerCodec:

@@ -10,6 +10,7 @@ from typing import Any
 from nuncius.broker import Broker
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription
 from nuncius.broker.model import Found, Turn
+from nuncius.doors.begun import Begun
 from nuncius.doors.wire import Wire
 from nuncius.doors.zeromq import pubsub_codec, zmtp_codec
 from nuncius.doors.zeromq.lines import Asked, Line
@@ -36,8 +37,6 @@ REST = b"..."  # in the place of what was not kept of a message
 MAX_GETS = 10_000  # under way for one connection
 MUCH_UNREAD = 512 << 10  # bytes of answers, after which we look whether the client reads them
 AT_ONCE = 8  # of those whose answers are large
-MAX_INCOMPLETE = 256 << 20  # bytes of messages that have begun, over all connections
-MUCH_INCOMPLETE = 1 << 20  # smaller ones are let be even then
 
 
 class ZeromqSession:
@@ -45,7 +44,7 @@ class ZeromqSession:
         self._broker = broker
         self._wire = wire
         self._decoder = zmtp_codec.Decoder(broker.limits.max_body + OTHER_FRAMES)
-        self._incomplete = 0
+        self._begun = Begun(broker.pressure)
         self._lines: dict[tuple[bytes, ...], Line] = {}
         self._closing = self._lost = False
         self._gets: set[Asked] = set()
@@ -78,11 +77,12 @@ class ZeromqSession:
             self._wire.accept(cost)
             self._ask(frames, cost)
             cost = REQUEST_COST
-        self._count_incomplete()
+        if self._begun.note(self._decoder.incomplete):
+            self._give_up("too many large messages have begun and do not end")
 
     def lost(self) -> None:
         self._closing = self._lost = True
-        self._broker.pressure.incomplete -= self._incomplete
+        self._begun.note(0)
         for line in self._lines.values():
             for asked in line.leave():
                 self._wire.answered(asked.cost)
@@ -111,14 +111,6 @@ class ZeromqSession:
         if last_words:
             self._wire.send(last_words)
         self._wire.close()
-
-    def _count_incomplete(self) -> None:
-        pressure, now = self._broker.pressure, self._decoder.incomplete
-        if now != self._incomplete:
-            pressure.incomplete += now - self._incomplete
-            self._incomplete = now
-            if now > MUCH_INCOMPLETE and pressure.incomplete > MAX_INCOMPLETE:
-                self._give_up("too many large messages have begun and do not end")
 
     # Requests
 

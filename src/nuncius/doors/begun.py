@@ -1,5 +1,5 @@
-"""What has begun and does not end: frames that arrive in pieces, and open transactions. It is kept in memory,
-so there is a limit to it, for each connection and for all of them together."""
+"""What has begun and does not end: requests that arrive in pieces, and open transactions. It is kept in
+memory, so there is a limit to it, for each connection and for all of them together."""
 
 from nuncius.broker.model import Pressure
 
@@ -12,10 +12,10 @@ class Begun:
 
     def __init__(self, pressure: Pressure) -> None:
         self._pressure = pressure
-        self._size = 0
+        self.size = 0
 
     def note(self, size: int) -> bool:
         """So many bytes it is now. Answers whether that is too much."""
-        self._pressure.incomplete += size - self._size
-        self._size = size
+        self._pressure.incomplete += size - self.size
+        self.size = size
         return size > MUCH_INCOMPLETE and self._pressure.incomplete > MAX_INCOMPLETE
