@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
-from nuncius.broker.errors import InvalidInput
+from nuncius.broker.errors import BrokerError, InvalidInput
 from nuncius.broker.model import Pressure
+from nuncius.doors.begun import Begun
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -22,6 +23,10 @@ T = TypeVar("T")
 
 class TooLarge(InvalidInput):
     """The body of a request has more bytes than allowed."""
+
+
+class Busy(BrokerError):
+    """The node has too much to do for this request now; nothing was done."""
 
 
 class Disconnected(Exception):
@@ -73,22 +78,34 @@ class Exchange:
         """The whole body. While the node has more to do than it can, nothing is read."""
         if self.pressure.is_high:
             await self._relieved()
-        message = await self._receive()
-        if message["type"] == "http.disconnect":
-            raise Disconnected
-        body: bytes = message.get("body", b"")
-        if message.get("more_body"):
-            parts, size = [body], len(body)
-            while message.get("more_body") and size <= most:
-                message = await self._receive()
-                if message["type"] == "http.disconnect":
-                    raise Disconnected
-                parts.append(message.get("body", b""))
-                size += len(parts[-1])
-            body = b"".join(parts)
+        body, more = await self._piece()
+        if more:
+            body = await self._with_the_rest(body, most)
         if len(body) > most:
             raise TooLarge(f"the body of this request has at most {most} bytes")
         return body
+
+    async def _piece(self) -> tuple[bytes, bool]:
+        """What comes next of the body, and whether there is more."""
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        return message.get("body", b""), message.get("more_body", False)
+
+    async def _with_the_rest(self, first: bytes, most: int) -> bytes:
+        """The body that begins with this; no more of it than tells that it is too large."""
+        parts, size, more = [first], len(first), True
+        begun = Begun(self.pressure)
+        try:
+            while more and size <= most:
+                if begun.note(size):
+                    raise Busy("too many large requests have begun and do not end")
+                piece, more = await self._piece()
+                parts.append(piece)
+                size += len(piece)
+        finally:
+            begun.note(0)
+        return b"".join(parts)
 
     async def _relieved(self) -> None:
         relieved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
