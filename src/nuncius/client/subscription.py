@@ -149,7 +149,7 @@ class AsyncSubscription:
             batch = batch[known:]
         if batch:
             self._batches.append(batch)
-            self._buffered += sum(map(len, packet.bodies))
+            self._buffered += sum(len(entry.body) for entry in batch)
             if self._buffered > BUFFERED_BYTES:
                 self._client.pause(self)
             self._arrived.set()
