@@ -18,6 +18,7 @@ from nuncius.doors.tcp import TcpDoor
 from nuncius.doors.tribbler import caller as caller_module
 from nuncius.doors.tribbler.caller import Caller, Callers, RpcError
 from nuncius.doors.tribbler.door import NotInRing, TribblerDoor
+from nuncius.doors.tribbler.rpc_codec import CONNECTED
 from nuncius.doors.tribbler.services import Method, Service, Services
 from nuncius.doors.tribbler.session import RpcSession
 from nuncius.doors.tribbler.storage_messages import (
@@ -280,3 +281,19 @@ async def test_a_ring_over_real_connections(dsns: list[str], monkeypatch: pytest
         answer = await peer.register([Place(1, "somebody:1")])
         assert answer.ready
         assert list(answer.places) == list(ring.places)
+
+
+async def test_a_node_that_goes_when_it_is_reached() -> None:
+    """A call on a connection that was lost before it began fails at once, as one that never was sent."""
+
+    async def attend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\n\n")
+        writer.write(CONNECTED)
+        writer.close()
+
+    async with await asyncio.start_server(attend, "127.0.0.1", 0) as server:
+        caller = Caller(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        async with asyncio.timeout(20):
+            with pytest.raises(Unreached):
+                await caller.call("StorageRPC.Take", Nothing(), Nothing, seconds=None)
+        caller.close()

@@ -35,6 +35,8 @@ class _Link(asyncio.Protocol):
         self.is_lost = False
 
     async def call(self, method: str, arguments: msgspec.Struct, kind: type[S], seconds: float | None) -> S:
+        if self.is_lost:
+            raise Unreached(f"{self._address}: the connection was lost before the call")
         seq = next(self._numbers)
         answered = self._open[seq] = self._loop.create_future()
         if not self._out:
