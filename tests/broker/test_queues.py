@@ -1,12 +1,13 @@
 """Queues through the broker: putting, asking, and looking after them."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from broker.inside import bodies, put, queue, start, until_waiting_for
-from nuncius.broker import Broker
+from nuncius.broker import Broker, future
 from nuncius.broker.errors import AlreadyExists, InvalidInput, NoSuchQueue
 from nuncius.broker.model import BY_TIME, Letter
 from nuncius.broker.queue import Queue
@@ -257,3 +258,30 @@ async def test_several_make_sure_of_a_queue_at_once(broker: Broker, monkeypatch:
     assert (await queues.ensure("new")).name == "new"
     with pytest.raises(NoSuchQueue):
         await early[0]
+
+
+async def test_who_gives_up_just_when_a_message_comes(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a reader was given in the very moment in which it gave up goes back into the queue."""
+    jobs = await queue(broker)
+
+    def new() -> tuple[asyncio.Future[Any], Callable[[Any], None]]:
+        taken, done = unpatched()
+
+        def arrive(result: Any) -> None:
+            done(result)
+            taking.cancel()
+
+        return taken, arrive
+
+    unpatched = future.new
+    with monkeypatch.context() as patched:
+        patched.setattr(future, "new", new)
+        taking = start(broker.queues.take(jobs, wait=60))
+        await until_waiting_for(broker, jobs)
+    await put(broker, jobs, b"x")
+    with pytest.raises(asyncio.CancelledError):
+        await taking
+    async with asyncio.timeout(60):
+        assert bodies(await broker.queues.take(jobs, wait=60)) == [b"x"]

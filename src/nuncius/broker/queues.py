@@ -263,6 +263,10 @@ class Queues:
         waiter = self.take_soon(queue_id, receiver, done, **options)
         try:
             return await taken  # type: ignore[no-any-return]
+        except asyncio.CancelledError:
+            if taken.done() and not taken.cancelled() and taken.exception() is None and taken.result():
+                self._return(taken.result())  # it came in the moment in which nobody waited any more
+            raise
         finally:
             self.leave(waiter)
 
