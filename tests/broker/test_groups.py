@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from nuncius.broker import Broker
-from nuncius.broker.errors import InvalidInput, NoSuchSubscription
+from nuncius.broker.errors import InvalidInput, NoSuchSubscription, StoreUnavailable
 from nuncius.broker.groups import NoSuchMember, NotOwner, Portion
 from nuncius.store.driver import Connection
 from racing import until
@@ -156,6 +156,26 @@ async def test_a_silent_member_leaves(broker: Broker, connection: Connection) ->
     ):
         with pytest.raises(NoSuchMember):
             await attempt
+
+
+async def test_who_was_heard_is_not_forgotten(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the store cannot be told of members that were heard, it is told the next time."""
+    await group(broker)
+    member = await join(broker)
+    told: list[object] = []
+
+    async def query(_: str, members: object, __: int) -> None:
+        told.append(members)
+        if len(told) == 1:
+            raise StoreUnavailable
+
+    with monkeypatch.context() as patched:
+        patched.setattr(broker.store, "query", query)
+        broker.groups._heard.add(member)  # noqa: SLF001
+        with pytest.raises(StoreUnavailable):
+            await broker.groups.note()
+        await broker.groups.note()
+    assert told == [[member], [member]]
 
 
 async def test_a_members_node_dies(broker: Broker, second: Broker, connection: Connection) -> None:

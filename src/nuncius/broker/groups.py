@@ -194,9 +194,13 @@ class Groups:
         """Writes down from whom this node has heard."""
         heard, self._heard = self._heard, set()
         if heard:
-            await self._store.query(
-                "select nuncius.note_members($1, $2)", sorted(heard), self._listener.holder
-            )
+            try:
+                await self._store.query(
+                    "select nuncius.note_members($1, $2)", sorted(heard), self._listener.holder
+                )
+            except BaseException:
+                self._heard |= heard
+                raise
         return 0
 
     async def expire(self) -> int:
