@@ -186,3 +186,18 @@ async def test_the_page(url: str, tmp_path: Path) -> None:
     (tmp_path / "node_modules").symlink_to(MODULES)
     (tmp_path / "browser.cjs").write_text("globalThis.WebSocket = require('ws').WebSocket;")
     assert await run("--require", str(tmp_path / "browser.cjs"), str(script)) == [block[1]]
+
+
+async def test_a_fault_of_ours(url: str, stomp: StompDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that fails by a fault of ours has ended for the door, too; nothing of it stays."""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    async with websockets.connect(url) as socket:
+        await until(lambda: stomp.wires)
+        (wire,) = stomp.wires
+        monkeypatch.setattr(type(wire.session), "received", fail)
+        await socket.send(CONNECT)
+        await until_closed(socket)
+        await until(lambda: not stomp.wires)

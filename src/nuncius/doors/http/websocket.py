@@ -97,12 +97,14 @@ async def carry(socket: WebSocket, path: WebSocketPath, pressure: Pressure) -> N
     try:
         await asyncio.wait([sending, receiving], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in (sending, receiving):
-            task.cancel()
-            # A client that goes in the middle of a message is no fault of ours.
-            with contextlib.suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError, OSError):
-                await task
-        wire.connection_lost(None)
+        try:
+            for task in (sending, receiving):
+                task.cancel()
+                # A client that goes in the middle of a message is no fault of ours.
+                with contextlib.suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError, OSError):
+                    await task
+        finally:
+            wire.connection_lost(None)
 
 
 async def _receive(transport: WebSocketTransport, wire: Wire) -> None:
