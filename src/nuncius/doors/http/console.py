@@ -38,23 +38,23 @@ class Console:
     async def http(self, scope: Scope, receive: Receive, send: Send) -> int:
         """Carries one request there and its answer back; says with which status."""
         body = await _body(receive)
-        try:
-            async with asyncio.timeout(START_SECONDS):
-                reader, writer = await asyncio.open_connection(LOOPBACK, self._port)
-                writer.write(_request(scope, body))
-                answer = _Answer()
-                await answer.read_head(reader)
-        except (OSError, TimeoutError, httptools.HttpParserError):
-            await _refuse(send)
-            return 503
-        try:
+        if len(body) > MAX_REQUEST:
+            return await _refuse(send, 413, f"a request has at most {MAX_REQUEST} bytes")
+        answer = _Answer()
+        with contextlib.ExitStack() as opened:
+            try:
+                async with asyncio.timeout(START_SECONDS):
+                    reader, writer = await asyncio.open_connection(LOOPBACK, self._port)
+                    opened.callback(writer.close)
+                    writer.write(_request(scope, body))
+                    await answer.read_head(reader)
+            except (OSError, TimeoutError, httptools.HttpParserError):
+                return await _refuse(send, 503, "the console did not start; the node's log says why")
             await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
             while not answer.complete:
                 await send({"type": "http.response.body", "body": answer.taken(), "more_body": True})
                 await answer.read(reader)
             await send({"type": "http.response.body", "body": answer.taken()})
-        finally:
-            writer.close()
         return answer.status
 
     async def websocket(self, socket: WebSocket) -> None:
@@ -163,12 +163,14 @@ class _Answer:
 
 
 async def _body(receive: Receive) -> bytes:
+    """The body of a request; no more of it than tells that it is too large."""
     parts: list[bytes] = []
-    while True:
+    size, more = 0, True
+    while more and size <= MAX_REQUEST:
         message = await receive()
         parts.append(message.get("body", b""))
-        if not message.get("more_body") or sum(map(len, parts)) > MAX_REQUEST:
-            return b"".join(parts)
+        size, more = size + len(parts[-1]), message.get("more_body", False)
+    return b"".join(parts)
 
 
 def _request(scope: Scope, body: bytes) -> bytes:
@@ -193,8 +195,9 @@ def _who(scope: Scope) -> str:
     return ", ".join([*before, client[0] if client else "unknown"])
 
 
-async def _refuse(send: Send) -> None:
-    text = b"the console did not start; the node's log says why\n"
+async def _refuse(send: Send, status: int, reason: str) -> int:
+    text = f"{reason}\n".encode()
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(text))]
-    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": text})
+    return status
