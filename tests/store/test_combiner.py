@@ -302,6 +302,22 @@ async def test_cancellation(combiner: Combiner[Number], work: Work) -> None:
     assert await results([first, calls[1]]) == [100, 25]
 
 
+async def test_who_counts_does_not_hold_up_answers(store: Store, work: Work) -> None:
+    """When whoever observes the batches fails, everybody gets an answer all the same."""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    store.observe = fail
+    combiner = store.combiner("test", work)
+    first = await in_flight(work, combiner)
+    second = back_again(combiner, first, 2)
+    third = await submit(combiner, 4)
+    work.gate.set()
+    assert await results([first, *third]) == [100, 25]
+    assert await results(second) == [50]
+
+
 # Detours
 
 
@@ -381,6 +397,28 @@ async def test_nobody_overtakes_a_detour_in_a_batch_made_up_ahead(
     await other.execute("select pg_advisory_unlock($1)", LOCK)
     assert await results(second + third) == [50, 25]
     assert work.carried_out == [1, 5, 2, 4]
+
+
+async def test_nobody_overtakes_who_has_to_go_again(combiner: Combiner[Number]) -> None:
+    """A call that is outdated on its detour, too, still goes before those that came behind it meanwhile."""
+    outdated = iter((True, True))
+    carried_out: list[int] = []
+    behind: list[Number] = []
+
+    async def execute(_: Connection, calls: Sequence[Number], wait: bool) -> Sequence[Any]:
+        if next(outdated, False):
+            if wait:
+                behind.extend(await submit(combiner, 5, 10, key="k"))
+                await until(lambda: len(combiner._detours["k"]) == 2)  # noqa: SLF001
+            return [Detour.STALE] * len(calls)
+        carried_out.extend(call.value for call in calls)
+        return [100 // call.value for call in calls]
+
+    combiner._execute = execute  # noqa: SLF001
+    first = await submit(combiner, 2, 4, key="k")
+    assert await results(first) == [50, 25]
+    assert await results(behind) == [20, 10]
+    assert carried_out == [2, 4, 5, 10]
 
 
 async def test_a_batch_of_which_nothing_is_left(store: Store, work: Work, other: Connection) -> None:

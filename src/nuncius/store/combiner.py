@@ -219,7 +219,7 @@ class Combiner(Generic[C]):
                 continue
             except asyncpg.LockNotAvailableError:
                 # Not one of our locks, they answer "busy": somebody has locked a table.
-                self._divert_all(batch)
+                self._divert(batch, wait)
                 break
             except (asyncpg.PostgresError, ValueError, TypeError, OverflowError) as error:
                 # The transaction is undone (or was never sent: asyncpg could not encode a value).
@@ -236,17 +236,15 @@ class Combiner(Generic[C]):
                 break
             else:
                 self._carried_out.append((time.perf_counter() - begin, batch, results))
-                answers += self._not_diverted(batch, results)
+                answers += self._not_diverted(batch, results, wait)
                 break
         return answers
 
-    def _not_diverted(self, batch: Sequence[C], results: Sequence[Any]) -> list[tuple[C, Any]]:
+    def _not_diverted(self, batch: Sequence[C], results: Sequence[Any], wait: bool) -> list[tuple[C, Any]]:
         """What is to be answered; the rest begins its detour."""
         answers = list(zip(batch, results, strict=True))
         if Detour in map(type, results):
-            for call, result in answers:
-                if isinstance(result, Detour):
-                    self._divert(call)
+            self._divert([call for call, result in answers if isinstance(result, Detour)], wait)
             answers = [(call, result) for call, result in answers if not isinstance(result, Detour)]
         return answers
 
@@ -271,19 +269,23 @@ class Combiner(Generic[C]):
             except Exception:
                 log.exception("a caller failed on its answer")
         for seconds, calls, results in carried_out:
-            self._observe(seconds, calls, results)
+            try:
+                self._observe(seconds, calls, results)
+            except Exception:
+                log.exception("a batch could not be counted")
 
-    def _divert(self, call: C) -> None:
-        queue = self._detours.get(call.key)
-        if queue is None:
-            self._detours[call.key] = deque((call,))
-            self._start(self._detour(call.key))
-        else:
-            queue.append(call)
-
-    def _divert_all(self, batch: Sequence[C]) -> None:
-        for call in batch:
-            self._divert(call)
+    def _divert(self, calls: Sequence[C], wait: bool) -> None:
+        """They begin their detour; those that are on it already come first there again."""
+        if wait:
+            self._detours[calls[0].key].extendleft(reversed(calls))
+            return
+        for call in calls:
+            queue = self._detours.get(call.key)
+            if queue is None:
+                self._detours[call.key] = deque((call,))
+                self._start(self._detour(call.key))
+            else:
+                queue.append(call)
 
     async def _detour(self, key: Hashable) -> None:
         queue = self._detours[key]
