@@ -10,7 +10,16 @@ from typing import Annotated
 
 import typer
 
-from nuncius.cli.up import LogFormat, LogLevel, leave, port
+from nuncius.cli.node_options import (
+    Host,
+    HowMuchToLog,
+    HowToLog,
+    LogFormat,
+    LogLevel,
+    leave,
+    one_store,
+    port,
+)
 
 CHANGES = "nuncius.console.changes"
 
@@ -27,13 +36,13 @@ def console(
     store: Annotated[
         str | None, typer.Option(metavar="DSN", help="The store: this PostgreSQL (15 or newer).")
     ] = None,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    host: Host = "127.0.0.1",
     http_port: Annotated[
         str, typer.Option("--port", metavar="PORT", help="Where to listen. 0: any free one.")
     ] = "5080",
     read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, change nothing.")] = False,
-    log_level: Annotated[LogLevel, typer.Option(help="How much to log.")] = LogLevel.WARNING,
-    log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.TEXT,
+    log_level: HowMuchToLog = LogLevel.WARNING,
+    log_format: HowToLog = LogFormat.TEXT,
     on_leash: Annotated[
         bool, typer.Option(hidden=True, help="Take orders from stdin; stop when it ends.")
     ] = False,
@@ -42,8 +51,7 @@ def console(
     signal.signal(signal.SIGTERM, leave)
     if on_leash:
         sys.exit(_obey())
-    if store is not None and data_dir is not None:
-        raise typer.BadParameter("give --data-dir or --store, not both", param_hint="--store")
+    one_store(data_dir, store)
     wanted = port("--port", http_port)
     if wanted is None:
         raise typer.BadParameter("a console without a port is none", param_hint="--port")

@@ -8,7 +8,22 @@ from typing import Annotated
 
 import typer
 
-from nuncius.cli.up import LogFormat, LogLevel, leave, port
+from nuncius.cli.node_options import (
+    Host,
+    HowMuchToLog,
+    HowToLog,
+    InactiveAfter,
+    LogFormat,
+    LogLevel,
+    MaxBatch,
+    MaxBody,
+    OnLeash,
+    PartitionThreshold,
+    ReadyFile,
+    leave,
+    one_store,
+    port,
+)
 from nuncius.cluster.role_names import BALANCER, BROKER, READER, WRITER
 
 # The ports of the report's authors. Their brokers' (1000, 1100, ...) are for the superuser on most systems.
@@ -50,7 +65,7 @@ def node(
     own_store: Annotated[
         str | None, typer.Option(metavar="DSN", help="A broker's own store: this PostgreSQL.")
     ] = None,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    host: Host = "127.0.0.1",
     advertise: Annotated[
         str | None,
         typer.Option(
@@ -78,28 +93,14 @@ def node(
         int,
         typer.Option(min=0, max=65535, help="Where other nodes reach this one. 0: any free one."),
     ] = 0,
-    partition_threshold: Annotated[
-        int,
-        typer.Option(
-            min=0, help="Messages per partition above which a topic gets another partition. 0: never."
-        ),
-    ] = 1_000_000,
-    inactive_after: Annotated[
-        float,
-        typer.Option(min=1, help="Seconds of silence that make producers, consumers and brokers inactive."),
-    ] = 300.0,
-    max_body: Annotated[int, typer.Option(min=1, max=24 << 20, help="Bytes of a message, at most.")] = 8
-    << 20,
-    max_batch: Annotated[int, typer.Option(min=1, help="Messages of a request, at most.")] = 10_000,
-    ready_file: Annotated[
-        Path | None,
-        typer.Option(help="Written when all doors are open: process, store and ports as JSON."),
-    ] = None,
-    log_level: Annotated[LogLevel, typer.Option(help="How much to log.")] = LogLevel.WARNING,
-    log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.TEXT,
-    on_leash: Annotated[
-        bool, typer.Option(hidden=True, help="Say on stdout when ready; stop when stdin ends.")
-    ] = False,
+    partition_threshold: PartitionThreshold = 1_000_000,
+    inactive_after: InactiveAfter = 300.0,
+    max_body: MaxBody = 8 << 20,
+    max_batch: MaxBatch = 10_000,
+    ready_file: ReadyFile = None,
+    log_level: HowMuchToLog = LogLevel.WARNING,
+    log_format: HowToLog = LogFormat.TEXT,
+    on_leash: OnLeash = False,
 ) -> None:
     """Start a node of a cluster. Ctrl-C or SIGTERM stops it, after it has answered what it accepted."""
     roles = tuple(dict.fromkeys(each.value for each in role or ())) or (WRITER, READER, BROKER)
@@ -159,8 +160,7 @@ def _check(
     own_data_dir: Path | None,
     own_store: str | None,
 ) -> None:
-    if store is not None and data_dir is not None:
-        raise typer.BadParameter("give --data-dir or --store, not both", param_hint="--store")
+    one_store(data_dir, store)
     if own_store is not None and own_data_dir is not None:
         raise typer.BadParameter("give --own-data-dir or --own-store, not both", param_hint="--own-store")
     own = own_store is not None or own_data_dir is not None

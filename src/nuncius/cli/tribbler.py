@@ -9,15 +9,13 @@ import importlib
 import os
 import signal
 import socket
-import sys
 import threading
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 
-from nuncius.cli.up import LogFormat, LogLevel
+from nuncius.cli.node_options import LogFormat, LogLevel, leave
 
 DIRECTORY = "nuncius-data"
 MOST_IDS = 256
@@ -118,7 +116,7 @@ def tribbler(
     from nuncius.cluster.ring_settings import RingSettings
 
     logs.configure(log_level, log_format)
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, leave)
     if ready_file is not None:
         ready.remove_stale(ready_file)
     port = port or _free_port(host)
@@ -150,9 +148,3 @@ def _free_port(host: str) -> int:
     with socket.create_server((host, 0)) as probe:
         number: int = probe.getsockname()[1]
         return number
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    """SIGTERM before the node runs: what was begun is undone on the way out."""
-    del frame
-    sys.exit(128 + number)

@@ -3,31 +3,29 @@
 import contextlib
 import importlib
 import signal
-import sys
 import threading
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 
-
-class LogLevel(StrEnum):
-    """How much to log."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class LogFormat(StrEnum):
-    """How to log."""
-
-    TEXT = "text"
-    JSON = "json"
+from nuncius.cli.node_options import (
+    Host,
+    HowMuchToLog,
+    HowToLog,
+    InactiveAfter,
+    LogFormat,
+    LogLevel,
+    MaxBatch,
+    MaxBody,
+    OnLeash,
+    PartitionThreshold,
+    ReadyFile,
+    leave,
+    one_store,
+    port,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -46,11 +44,8 @@ def up(
         str | None,
         typer.Option(metavar="DSN", help="Use this PostgreSQL (15 or newer), start none."),
     ] = None,
-    ready_file: Annotated[
-        Path | None,
-        typer.Option(help="Written when all doors are open: process, store and ports as JSON."),
-    ] = None,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    ready_file: ReadyFile = None,
+    host: Host = "127.0.0.1",
     telesto_port: Annotated[
         str,
         typer.Option(
@@ -87,9 +82,8 @@ def up(
         Path | None,
         typer.Option(metavar="DIR", help="Write what every Telesto request took to Parquet files here."),
     ] = None,
-    max_body: Annotated[int, typer.Option(min=1, max=24 << 20, help="Bytes of a message, at most.")] = 8
-    << 20,
-    max_batch: Annotated[int, typer.Option(min=1, help="Messages of a request, at most.")] = 10_000,
+    max_body: MaxBody = 8 << 20,
+    max_batch: MaxBatch = 10_000,
     max_connections: Annotated[int, typer.Option(min=1, help="Connections of a door, at most.")] = 10_000,
     max_attempts: Annotated[
         int, typer.Option(min=1, max=10_000, help="Failed deliveries that make a message a dead letter.")
@@ -97,16 +91,8 @@ def up(
     retry_delay: Annotated[
         float, typer.Option(min=0, max=86_400, help="Seconds from a failed delivery to the next.")
     ] = 2.0,
-    partition_threshold: Annotated[
-        int,
-        typer.Option(
-            min=0, help="Messages per partition above which a topic gets another partition (HTTP). 0: never."
-        ),
-    ] = 1_000_000,
-    inactive_after: Annotated[
-        float,
-        typer.Option(min=1, help="Seconds of silence that make producers, consumers and brokers inactive."),
-    ] = 300.0,
+    partition_threshold: PartitionThreshold = 1_000_000,
+    inactive_after: InactiveAfter = 300.0,
     allow_origin: Annotated[
         list[str] | None,
         typer.Option(
@@ -117,15 +103,12 @@ def up(
     read_only_console: Annotated[
         bool, typer.Option("--read-only-console", help="The console at /console shows and changes nothing.")
     ] = False,
-    log_level: Annotated[LogLevel, typer.Option(help="How much to log.")] = LogLevel.WARNING,
-    log_format: Annotated[LogFormat, typer.Option(help="How to log.")] = LogFormat.TEXT,
-    on_leash: Annotated[
-        bool, typer.Option(hidden=True, help="Say on stdout when ready; stop when stdin ends.")
-    ] = False,
+    log_level: HowMuchToLog = LogLevel.WARNING,
+    log_format: HowToLog = LogFormat.TEXT,
+    on_leash: OnLeash = False,
 ) -> None:
     """Start a node. Ctrl-C or SIGTERM stops it, after it has answered what it accepted."""
-    if store is not None and data_dir is not None:
-        raise typer.BadParameter("give --data-dir or --store, not both", param_hint="--store")
+    one_store(data_dir, store)
     if store is not None and store_port is not None:
         raise typer.BadParameter("is for the embedded server only", param_hint="--store-port")
     numbers = {
@@ -189,18 +172,3 @@ def origins(given: Sequence[str]) -> tuple[str, ...]:
                 f"{origin} is none: write it like https://example.org", param_hint="--allow-origin"
             )
     return tuple(given)
-
-
-def port(option: str, text: str) -> int | None:
-    """A port number, 0 for any free one, None for `off`."""
-    if text == "off":
-        return None
-    if text.isdecimal() and int(text) < 65536:
-        return int(text)
-    raise typer.BadParameter(f"{text!r} is neither a port nor 'off'", param_hint=option)
-
-
-def leave(number: int, frame: FrameType | None) -> None:
-    """SIGTERM before the node runs: what was begun is undone on the way out."""
-    del frame
-    sys.exit(128 + number)
