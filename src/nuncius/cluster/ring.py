@@ -86,20 +86,6 @@ class Ring:
         """The addresses of all nodes, each once."""
         return list(dict.fromkeys(self._owners))
 
-    def ranges_of(self, host_port: str) -> list[Range]:
-        """What a node owns."""
-        found = []
-        for n, owner in enumerate(self._owners):
-            if owner != host_port:
-                continue
-            if n > 0:
-                found.append(Range(self.ids[n - 1] + 1, self.ids[n]))
-            else:
-                found.append(Range(0, self.ids[0]))
-                if self.ids[-1] < SIZE - 1:
-                    found.append(Range(self.ids[-1] + 1, SIZE - 1))
-        return found
-
     def with_places(self, places: Iterable[Place]) -> "Ring":
         """The next version of the ring, with more ids on it. Ids that are taken stay with who has them."""
         return Ring([*self.places, *places], self.version + 1)
