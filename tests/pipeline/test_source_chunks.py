@@ -280,3 +280,16 @@ def test_a_worker_keeps_one_connection_a_store_and_not_too_many(
     assert len(states(dsn)) == 1
     link.unlink(dsn + "&connect_timeout=9")
     assert states(dsn) == []
+
+
+def test_very_many_publishers(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that has met too many publishers forgets them, and asks again for those that it meets."""
+    monkeypatch.setattr(link, "REMEMBERED", 3)
+    ids = [
+        value(dsn, "select publisher_id from nuncius.ensure_publishers(array[$1])", f"p{n}") for n in range(5)
+    ]
+    linked = link.linked(dsn)
+    for n in range(4):
+        some = pa.array([*ids[n : n + 2], None], pa.int32())
+        assert linked.names(some).to_pylist() == [f"p{n}", f"p{n + 1}", None]
+        assert len(linked._ids) <= 4  # noqa: SLF001

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 APPLICATION = "nuncius source"
 BATCH_BYTES = 4 << 20
 KEPT = 4  # stores a worker keeps a connection to
+REMEMBERED = 100_000  # publishers of a store: a message with an identity of its own has one of its own
 
 BROKEN = (adbc.OperationalError, OSError)
 """What a connection that breaks raises: before its first row, and after."""
@@ -37,8 +38,7 @@ class Link:
 
     def __init__(self, dsn: str) -> None:
         self._connection = postgresql.connect(dsn, autocommit=True)
-        self._ids = pa.array([], pa.int32())
-        self._names = pa.array([], pa.string())
+        self._forget()
         settings = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in _SETTINGS.items())
         self.table(f"select {settings}")
 
@@ -60,9 +60,16 @@ class Link:
             return pa.nulls(len(ids), pa.string())
         places = pc.index_in(ids, self._ids, skip_nulls=True)
         if places.null_count > ids.null_count:
+            if len(self._ids) >= REMEMBERED:
+                self._forget()
+                places = pa.nulls(len(ids), pa.int32())
             self._learn(pc.unique(ids.filter(pc.and_(pc.is_null(places), pc.is_valid(ids)))))
             places = pc.index_in(ids, self._ids, skip_nulls=True)
         return self._names.take(places)
+
+    def _forget(self) -> None:
+        self._ids = pa.array([], pa.int32())
+        self._names = pa.array([], pa.string())
 
     def _learn(self, ids: pa.Array) -> None:
         """Asks for names. An id that has none is remembered, too."""
