@@ -1,5 +1,6 @@
 """Several workers behind one port: replaced when they die, gone when they should be."""
 
+import asyncio
 import signal
 import socket
 import subprocess
@@ -17,6 +18,9 @@ from cli.commands import (
     nuncius,
     workers,
 )
+from nuncius.cli.node import NodeSettings
+from nuncius.cli.supervisor import Supervisor
+from nuncius.cli.worker import Orders, Report
 
 
 def test_two_workers_share_a_port(dsn: str) -> None:
@@ -116,3 +120,24 @@ def test_a_password_in_the_address_is_in_no_list_of_processes(dsn: str) -> None:
     with node("--store", dsn, "--workers=2") as started:
         for worker in workers(started):
             assert worker.cmdline() == [sys.executable, "-m", "nuncius.cli.worker"]
+
+
+async def test_the_system_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that cannot be started has died: who waits for it learns why, and another one is tried."""
+    stop = asyncio.Event()
+    tries = 0
+
+    async def refuse(*_: object, **__: object) -> None:
+        nonlocal tries
+        tries += 1
+        if tries > 1:
+            stop.set()
+        raise OSError(12, "out of memory")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
+    report: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
+    supervisor = Supervisor(Orders(NodeSettings(""), "warning", "text"), 1, "")
+    async with asyncio.timeout(60):
+        await supervisor._keep(1, report, stop)  # noqa: SLF001
+    assert "out of memory" in report.result().error
+    assert tries == 2

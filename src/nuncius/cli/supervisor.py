@@ -138,28 +138,38 @@ class Supervisor:
         pause = FIRST_PAUSE
         while not stop.is_set():
             began = loop.time()
-            process = await self._start(number)
-            if stop.is_set():
-                process.terminate()  # it was not there yet when the others were told
-            report = await _report(process)
-            if not first.done():
-                first.set_result(report)
-            elif report.endpoints is not None:
-                log.warning("a worker runs again", extra={"worker": number, "pid": process.pid})
-            code = await process.wait()
-            self._running.discard(process)
+            try:
+                end = await self._live(number, first, stop)
+            except OSError as error:
+                reason = f"a worker cannot be started: {error.strerror or error}"
+                end = {"error": reason}
+                if not first.done():
+                    first.set_result(Report(error=reason))
             if stop.is_set():
                 return
-            log.error(
-                "a worker died; starting another",
-                extra={"worker": number, "pid": process.pid, "code": code, "error": report.error},
-            )
+            log.error("a worker died; starting another", extra={"worker": number, **end})
             if loop.time() - began > STEADY_SECONDS:
                 pause = FIRST_PAUSE
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await stop.wait()
             pause = min(2 * pause, LAST_PAUSE)
+
+    async def _live(
+        self, number: int, first: asyncio.Future[Report], stop: asyncio.Event
+    ) -> dict[str, object]:
+        """The life of one worker; answers with what there is to say of its end."""
+        process = await self._start(number)
+        if stop.is_set():
+            process.terminate()  # it was not there yet when the others were told
+        report = await _report(process)
+        if not first.done():
+            first.set_result(report)
+        elif report.endpoints is not None:
+            log.warning("a worker runs again", extra={"worker": number, "pid": process.pid})
+        code = await process.wait()
+        self._running.discard(process)
+        return {"pid": process.pid, "code": code, "error": report.error}
 
     async def _start(self, number: int) -> asyncio.subprocess.Process:
         worker = Worker(number, self._workers, self._directory)
