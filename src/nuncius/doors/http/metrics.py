@@ -8,7 +8,7 @@ node; what is in the store is the same for all, and looked at by the one that wa
 import asyncio
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 from nuncius.broker import Broker
 from nuncius.broker.counters import DELIVERED, PUBLISHED, PUT, TAKEN
 from nuncius.broker.facts import Facts
-from nuncius.doors.http.metrics_node import NodeMetrics
+from nuncius.doors.http.metrics_node import NodeMetrics, cumulative
 from nuncius.doors.http.metrics_store import StoreMetrics
 from nuncius.doors.http.metrics_workers import Family, WorkerMetrics, families
 
@@ -62,7 +62,7 @@ class Requests(Collector):
             "nuncius_request_seconds", "From a request to its answer.", labels=("door", "endpoint")
         )
         for where, buckets in self._buckets.items():
-            latency.add_metric(where, list(_cumulative(buckets)), self._seconds[where])
+            latency.add_metric(where, list(cumulative(BUCKETS, buckets)), self._seconds[where])
         yield latency
 
 
@@ -120,10 +120,3 @@ class Metrics:
         registry.register(WorkerMetrics(heard, are_several=self._siblings.are_several))
         registry.register(self._stored)
         return generate_latest(registry)
-
-
-def _cumulative(buckets: Sequence[int]) -> Iterator[tuple[str, float]]:
-    total = 0
-    for edge, count in zip([*map(str, BUCKETS), "+Inf"], buckets, strict=True):
-        total += count
-        yield edge, total

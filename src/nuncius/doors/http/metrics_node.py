@@ -42,12 +42,13 @@ class NodeMetrics(Collector):
             "nuncius_batch_seconds", "How long a batch took in the store.", labels=("procedure",)
         )
         for name, histogram in counters.procedures.items():
-            batches.add_metric((name,), list(_cumulative(histogram.buckets)), histogram.seconds)
+            batches.add_metric((name,), list(cumulative(EDGES, histogram.buckets)), histogram.seconds)
         yield batches
 
 
-def _cumulative(buckets: Sequence[int]) -> Iterator[tuple[str, float]]:
+def cumulative(edges: Sequence[float], buckets: Sequence[int]) -> Iterator[tuple[str, float]]:
+    """Buckets as Prometheus has them: how many there are up to each edge."""
     total = 0
-    for edge, count in zip([*map(str, EDGES), "+Inf"], buckets, strict=True):
+    for edge, count in zip([*map(str, edges), "+Inf"], buckets, strict=True):
         total += count
         yield edge, total
