@@ -7,6 +7,7 @@ asks for a name that is being looked up stands in line for it.
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
@@ -21,7 +22,7 @@ class Names(Generic[V]):
     def __init__(self, look_up: Callable[[str], Awaitable[V]], most: int = 100_000) -> None:
         self._look_up = look_up
         self._most = most
-        self._known: dict[str, V] = {}
+        self._known: OrderedDict[str, V] = OrderedDict()
         self._in_line: dict[str, list[Callable[[V | Exception], None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._forgotten = 0  # how often something was
@@ -56,7 +57,7 @@ class Names(Generic[V]):
 
     def learn(self, name: str, value: V) -> None:
         if len(self._known) >= self._most:
-            self._known.pop(next(iter(self._known)))
+            self._known.popitem(last=False)
         self._known[name] = value
 
     def forget(self, name: str) -> None:

@@ -1,5 +1,7 @@
 """Which keys are asked for often enough to be worth a lease."""
 
+from collections import OrderedDict
+
 from nuncius.cluster.lease_clock import Clock
 
 QUERY_COUNT_SECONDS = 5.0
@@ -14,14 +16,14 @@ class Queries:
     def __init__(self, clock: Clock, most: int = MAX_KEYS) -> None:
         self._clock = clock
         self._most = most
-        self._sent: dict[str, tuple[float, ...]] = {}
+        self._sent: OrderedDict[str, tuple[float, ...]] = OrderedDict()
 
     def wants_lease(self, key: str) -> bool:
         """Counts a query, and says whether it is at least the third within the window."""
         now = self._clock.now()
         before = self._sent.pop(key, ())
         if not before and len(self._sent) >= self._most:
-            del self._sent[next(iter(self._sent))]
+            self._sent.popitem(last=False)
         recent = tuple(moment for moment in before if now - moment < QUERY_COUNT_SECONDS)
         self._sent[key] = (*recent, now)[-(QUERY_COUNT_THRESHOLD - 1) :]
         return len(recent) >= QUERY_COUNT_THRESHOLD - 1

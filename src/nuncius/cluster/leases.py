@@ -12,6 +12,7 @@ changes nothing before that time, or before a lease can have run out since its o
 import asyncio
 import contextlib
 import logging
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from nuncius.cluster.lease_clock import Clock
@@ -56,7 +57,7 @@ class Leases:
         self._noting: asyncio.Task[None] | None = None
         self._most = most
         self._holders: dict[str, dict[str, float]] = {}  # by key: until when, for each holder
-        self._order: dict[tuple[str, str], float] = {}  # the same, the first to end first
+        self._order: OrderedDict[tuple[str, str], float] = OrderedDict()  # the same, the first to end first
         self._modified: dict[str, _Modification] = {}
         before = min(noted - clock.wall(), OUTSTANDING)  # what the last process may have promised
         self._not_before = clock.now() + before if before > 0 else 0.0

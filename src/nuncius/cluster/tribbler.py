@@ -5,6 +5,7 @@ looked up again.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -47,7 +48,7 @@ class Tribbler:
         self._peers = peers
         self._recent = Recent(peers.names, peers.recent)
         self._timelines_from = timelines_from
-        self._known: dict[str, None] = {}
+        self._known: OrderedDict[str, None] = OrderedDict()
 
     async def create_user(self, user: str) -> TribbleStatus:
         if len(user.encode("utf-8", "surrogateescape")) > MAX_NAME:
@@ -137,5 +138,5 @@ class Tribbler:
             if found:
                 self._known[user] = None
         while len(self._known) > KNOWN_USERS:
-            del self._known[next(iter(self._known))]
+            self._known.popitem(last=False)
         return all(lists)

@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from enum import Enum
 from typing import Any, Generic, TypeVar
@@ -100,7 +100,8 @@ class Combiner(Generic[C]):
         self._order = order  # in which the calls of a batch are carried out and answered
         self._max_rows = max_rows
         self._max_bytes = max_bytes
-        self._waiting: dict[Hashable, deque[C]] = {}  # by caller
+        # By caller. A plain dict would walk over the places of all who have left to find who is first.
+        self._waiting: OrderedDict[Hashable, deque[C]] = OrderedDict()
         self._detours: dict[Hashable, deque[C]] = {}  # by key
         self._detour_slots = asyncio.Semaphore(MAX_DETOURS)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -176,8 +177,7 @@ class Combiner(Generic[C]):
         waiting = self._waiting
         share = max(1, max_rows // len(waiting))
         while waiting and rows < max_rows and size < self._max_bytes:
-            caller = next(iter(waiting))
-            queue = waiting.pop(caller)
+            caller, queue = waiting.popitem(last=False)
             end = rows + share
             while queue and rows < end and size < self._max_bytes:
                 call = queue.popleft()

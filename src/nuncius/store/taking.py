@@ -7,7 +7,7 @@ can appear before it any more. Who took the oldest has left nothing older in any
 priority nothing older in a higher one.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from enum import Enum
 from itertools import count, repeat
@@ -112,7 +112,7 @@ class Taker:
     def __init__(self, holder: Callable[[], int] | None = None) -> None:
         self._holder = holder
         self._batches = count(1)
-        self._after: dict[tuple[int, int], list[int]] = {}
+        self._after: OrderedDict[tuple[int, int], list[int]] = OrderedDict()
         self._connection: Connection | None = None
         self.lost: deque[int] = deque(maxlen=1000)
         """Batches of leases whose answer did not arrive."""
@@ -157,7 +157,7 @@ class Taker:
         places = self._after.get(pair)
         if places is None:
             if len(self._after) >= REMEMBERED:
-                self._after.pop(next(iter(self._after)))
+                self._after.popitem(last=False)
             places = self._after[pair] = [0] * PRIORITIES
         lowest = message.priority - 1 if mode == BY_PRIORITY else 0
         places[lowest:] = [max(place, message.message_id) for place in places[lowest:]]

@@ -1,5 +1,6 @@
 """What a subscription was sent and has not acknowledged yet. Bookkeeping only."""
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
@@ -26,7 +27,7 @@ class Unacknowledged(Generic[P]):
     def __init__(self, *, cumulative: bool) -> None:
         self.is_cumulative = cumulative
         self.claimed = 0  # by transactions that are still open
-        self._open: dict[str, Delivery[P]] = {}
+        self._open: OrderedDict[str, Delivery[P]] = OrderedDict()
         self._number = 0
 
     def __len__(self) -> int:
@@ -47,12 +48,12 @@ class Unacknowledged(Generic[P]):
             return [self._open.pop(ack_id)]
         claimed = []
         while ack_id in self._open:
-            claimed.append(self._open.pop(next(iter(self._open))))
+            claimed.append(self._open.popitem(last=False)[1])
         return claimed
 
     def restore(self, claimed: Iterable[Delivery[P]]) -> None:
         everything = sorted([*self._open.values(), *claimed], key=lambda delivery: delivery.number)
-        self._open = {delivery.ack_id: delivery for delivery in everything}
+        self._open = OrderedDict((delivery.ack_id, delivery) for delivery in everything)
 
     def clear(self) -> list[P]:
         """Nothing is waited for any more; answers with the places of what was."""
