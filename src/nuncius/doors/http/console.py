@@ -40,21 +40,25 @@ class Console:
         body = await _body(receive)
         if len(body) > MAX_REQUEST:
             return await _refuse(send, 413, f"a request has at most {MAX_REQUEST} bytes")
-        answer = _Answer()
-        with contextlib.ExitStack() as opened:
-            try:
-                async with asyncio.timeout(START_SECONDS):
-                    reader, writer = await asyncio.open_connection(LOOPBACK, self._port)
-                    opened.callback(writer.close)
-                    writer.write(_request(scope, body))
-                    await answer.read_head(reader)
-            except (OSError, TimeoutError, httptools.HttpParserError):
-                return await _refuse(send, 503, "the console did not start; the node's log says why")
+        writer: asyncio.StreamWriter | None = None
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                reader, writer = await asyncio.open_connection(LOOPBACK, self._port)
+                writer.write(_request(scope, body))
+                answer = _Answer()
+                await answer.read_head(reader)
+        except (OSError, TimeoutError, httptools.HttpParserError):
+            if writer is not None:
+                writer.close()
+            return await _refuse(send, 503, "the console did not start; the node's log says why")
+        try:
             await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
             while not answer.complete:
                 await send({"type": "http.response.body", "body": answer.taken(), "more_body": True})
                 await answer.read(reader)
             await send({"type": "http.response.body", "body": answer.taken()})
+        finally:
+            writer.close()
         return answer.status
 
     async def websocket(self, socket: WebSocket) -> None:

@@ -15,7 +15,7 @@ from nuncius.broker.errors import (
     OutcomeUnknown,
     StoreError,
 )
-from nuncius.doors.http.exchange import Busy, Headers, TooLarge
+from nuncius.doors.http.exchange import Headers, TooLarge
 
 Word = Literal[
     "invalid",
@@ -59,7 +59,6 @@ _STATUS: tuple[tuple[type[Exception], int, Word], ...] = (
     (AlreadyExists, 409, "conflict"),
     (NotHeld, 409, "conflict"),
     (CallFailed, 400, "refused"),
-    (Busy, 503, "unavailable"),
     (OutcomeUnknown, 503, "outcome_unknown"),
     (StoreError, 503, "unavailable"),
 )

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
-from nuncius.broker.errors import BrokerError, InvalidInput
+from nuncius.broker.errors import InvalidInput
 from nuncius.broker.model import Pressure
-from nuncius.doors.begun import Begun
+from nuncius.doors.begun import Begun, TooMuch
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -23,10 +23,6 @@ T = TypeVar("T")
 
 class TooLarge(InvalidInput):
     """The body of a request has more bytes than allowed."""
-
-
-class Busy(BrokerError):
-    """The node has too much to do for this request now; nothing was done."""
 
 
 class Disconnected(Exception):
@@ -99,7 +95,7 @@ class Exchange:
         try:
             while more and size <= most:
                 if begun.note(size):
-                    raise Busy("too many large requests have begun and do not end")
+                    raise TooMuch("too many large requests have begun and do not end")
                 piece, more = await self._piece()
                 parts.append(piece)
                 size += len(piece)

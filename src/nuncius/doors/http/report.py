@@ -1,7 +1,7 @@
 """The report's API: producers and consumers with a number, one message at a time.
 
 Every failure is a 400 with a text that the authors' and the course's clients know; only when the store does
-not answer, or the node has too much to do, it is a 503 of the same form.
+not answer it is a 503 of the same form.
 """
 
 from collections.abc import Awaitable, Callable
@@ -21,7 +21,7 @@ from nuncius.broker.errors import (
 from nuncius.cluster.members import NoSuchBroker
 from nuncius.doors.http import identity
 from nuncius.doors.http.desk import Desk
-from nuncius.doors.http.exchange import Busy, Exchange
+from nuncius.doors.http.exchange import Exchange
 from nuncius.doors.http.report_fields import Fields, Refused, number, partition, read, text
 
 SUCCESS = b'{"status":"success"}'
@@ -70,10 +70,10 @@ class Report:
                 await refuse(exchange, str(error))
             except NotFound:
                 await refuse(exchange, NO_TOPIC)
-            except (StoreError, Busy) as error:
-                await refuse(exchange, str(error), 503)
             except BrokerError as error:
                 await refuse(exchange, str(error))
+            except StoreError as error:
+                await refuse(exchange, str(error), 503)
 
         return endpoint
 
