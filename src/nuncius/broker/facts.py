@@ -60,7 +60,7 @@ class Facts:
         self.cluster = ClusterFactsReader(store)
         self.pipelines = PipelineFactsReader(store)
         self.store = StoreFactsReader(store)
-        self.actions = Actions(store, broker.queues, broker.topics, self.topics)
+        self.actions = Actions(store, broker.queues, broker.topics, self.queues, self.topics)
 
     async def overview(self) -> Overview:
         depths = await self.queues.depths()

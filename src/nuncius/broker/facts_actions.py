@@ -7,6 +7,7 @@ Purging queues and topics, seeking and ending subscriptions are the broker's own
 from collections.abc import Sequence
 
 from nuncius.broker.errors import InvalidInput, NoSuchQueue, NotFound
+from nuncius.broker.facts_queues import QueueFactsReader
 from nuncius.broker.facts_topics import TopicFactsReader
 from nuncius.broker.limits import encode_headers
 from nuncius.broker.queues import Queues
@@ -28,11 +29,13 @@ class Actions:
         store: Store,
         queues: Queues,
         topics: Topics,
+        in_queues: QueueFactsReader,
         in_topics: TopicFactsReader,
     ) -> None:
         self._store = store
         self._queues = queues
         self._topics = topics
+        self._in_queues = in_queues
         self._in_topics = in_topics
 
     async def move(self, queue_id: int, message_ids: Sequence[int], target: int) -> int:
@@ -57,6 +60,11 @@ class Actions:
         if moved is None:
             raise NoSuchQueue("one of the queues is not there any more; nothing was moved")
         return moved
+
+    async def message_to_topic(self, queue_id: int, message_id: int, topic: str) -> Placed:
+        """Publishes a copy of a queue's message; the message stays where it is."""
+        message = await self._in_queues.message(queue_id, message_id)
+        return await self._publish(topic, message.body, None, message.headers)
 
     async def republish(self, topic: str, partition: int, offset: int, target: str) -> Placed:
         """Publishes a copy of an entry to the same or another topic."""
