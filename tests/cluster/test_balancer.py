@@ -56,6 +56,14 @@ async def test_in_turn(world: World) -> None:
     assert world.writer.requests[0].endswith(b'content-length: 8\r\n\r\n{"a": 1}')
 
 
+async def test_asked_from_another_machine(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Managers that only this machine reaches are not asked by a name they do not know; they are told it."""
+    monkeypatch.setattr("nuncius.cluster.balancer_client.is_loopback", lambda address: not address)
+    assert (await world.get())[0] == 200
+    [request] = world.first.requests + world.second.requests
+    assert b"\r\nhost: localhost\r\nx-forwarded-host: x\r\n" in request
+
+
 async def test_left_out(world: World) -> None:
     """A manager that does not answer is left out, and asked again when it is back."""
     await world.first.close()

@@ -90,6 +90,13 @@ def consoles(pid: int) -> list[psutil.Process]:
     return [each for each in found if "console" in each.cmdline()]
 
 
+def consoles_port(pid: int) -> int:
+    """Where the one console listens, behind its node."""
+    [console] = consoles(pid)
+    [port] = {each.laddr.port for each in console.net_connections() if each.status == psutil.CONN_LISTEN}
+    return int(port)
+
+
 def test_workers_share_a_console_that_ends_with_them(dsn: str) -> None:
     """Whichever worker is asked, there is one console, started at the first look and gone with the node. One
     that died is started again by the next look. Other sites get nothing from it."""
@@ -102,6 +109,17 @@ def test_workers_share_a_console_that_ends_with_them(dsn: str) -> None:
             assert "frame-ancestors 'none'" in response.headers["content-security-policy"]
         stranger = {"origin": "http://evil.example"}
         assert httpx.get(f"{address}/", headers=stranger, trust_env=False).status_code == 403
+        borrowed = {
+            "host": "evil.example",
+            "origin": "http://evil.example",
+            "x-forwarded-host": "evil.example",
+        }
+        for port in consoles_port(started.process.pid), started.ready["ports"]["http"]:
+            page = f"http://127.0.0.1:{port}/console/"
+            assert httpx.get(page, headers=borrowed, trust_env=False).status_code == 403
+        proxied = {"x-forwarded-host": "mq.example"}
+        moved = httpx.get(f"{address}/queues/", headers=proxied, trust_env=False)
+        assert moved.headers["location"] == "http://mq.example/console/queues"
         assert httpx.get(f"{address}/nothing", trust_env=False).status_code == 404
         [killed] = consoles(started.process.pid)
         killed.kill()
@@ -155,11 +173,14 @@ def test_a_console_says_what_is_wrong(arguments: tuple[str, ...], said: str) -> 
         ({b"host": b"a:1", b"origin": b"http://b:1"}, False),
         ({b"host": b"127.0.0.1:2", b"x-forwarded-host": b"a:1", b"origin": b"https://a:1"}, True),
         ({b"host": b"a:1", b"origin": b"null"}, False),
+        ({b"host": b"evil.example:1", b"origin": b"http://evil.example:1"}, False),
+        ({b"host": b"evil.example:1", b"x-forwarded-host": b"evil.example:1"}, False),
     ],
 )
 def test_only_pages_of_the_console_may_act(headers: dict[bytes, bytes], is_ours: bool) -> None:
     """A page of another site that opens a connection through a visitor's browser is recognised."""
-    assert is_from_here({"type": "websocket", "headers": list(headers.items())}) is is_ours
+    asked = {"type": "websocket", "headers": list(headers.items()), "server": ("127.0.0.1", 1)}
+    assert is_from_here(asked) is is_ours
 
 
 async def test_a_stranger_s_websocket_is_closed() -> None:

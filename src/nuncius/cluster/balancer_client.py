@@ -10,6 +10,7 @@ import msgspec
 
 from nuncius.cluster.balancer_managers import Manager, is_modern, kind_of
 from nuncius.cluster.balancer_upstream import FAILING, REFUSING, Upstream
+from nuncius.cluster.hosts import is_loopback
 from nuncius.cluster.offers import declined
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Client(asyncio.Protocol):
         self._balancer = balancer
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport
+        self._is_public = False  # reached from another machine
         self._waiting: deque[Request] = deque()
         self._request: Request | None = None  # the one that is being answered
         self._upstream: Upstream | None = None
@@ -93,6 +95,8 @@ class Client(asyncio.Protocol):
             self._transport.close()
             return
         self._balancer.clients.add(self)
+        local = transport.get_extra_info("sockname")
+        self._is_public = not (local and is_loopback(local[0]))
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -137,7 +141,10 @@ class Client(asyncio.Protocol):
         lower = name.lower()
         self._size += len(name) + len(value)
         self._check(self._size, MAX_HEADERS)
-        if lower not in _OWN_HEADERS:
+        if lower == b"host" and self._is_public:
+            # Managers on this machine go by no name that others know us by.
+            self._headers.append(b"host: localhost\r\nx-forwarded-host: %b\r\n" % value)
+        elif lower not in _OWN_HEADERS:
             self._headers.append(b"%b: %b\r\n" % (name, value))
         elif lower == b"expect" and value.lower() == b"100-continue" and self.is_idle:
             self._transport.write(CONTINUE)  # else it would land in the middle of another answer

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from nuncius.cluster.hosts import is_borrowed
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -37,17 +39,30 @@ class Guard:
         elif scope["type"] == "http" and scope["path"] in ("/", self._path):
             await _redirect(self._path + "/", send)
         else:
-            await self.app(scope, receive, _guarded(send))
+            await self.app(_as_asked(scope), receive, _guarded(send))
 
 
 def is_from_here(scope: Scope) -> bool:
     """Whether a page of ours asks, or a person who typed the address."""
-    headers = dict(scope["headers"])
+    headers: dict[bytes, bytes] = dict(scope["headers"])
+    host, local = headers.get(b"host", b""), scope.get("server")
+    if local and is_borrowed(host.decode("latin-1").lower(), local[0]):
+        return False
     origin = headers.get(b"origin")
     if origin is None:
         return True
-    hosts = {headers.get(name) for name in (b"host", b"x-forwarded-host")}
-    return urlsplit(origin.decode("latin-1")).netloc.encode("latin-1") in hosts
+    site = urlsplit(origin.decode("latin-1")).netloc.encode("latin-1")
+    return site != b"" and site in (host, headers.get(b"x-forwarded-host"))
+
+
+def _as_asked(scope: Scope) -> Scope:
+    """As if there were no node between the visitor and us: an answer that leads elsewhere does so by the name
+    that the visitor's browser knows."""
+    asked = dict(scope["headers"]).get(b"x-forwarded-host")
+    if asked is None:
+        return scope
+    headers = [(name, asked if name == b"host" else value) for name, value in scope["headers"]]
+    return {**scope, "headers": headers}
 
 
 def _guarded(send: Send) -> Send:

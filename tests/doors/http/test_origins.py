@@ -43,6 +43,35 @@ def test_who_is_admitted(admitted: bool, request_: dict[str, object]) -> None:
     assert Origins(["https://friend.example"]).admit(request_) is admitted
 
 
+@pytest.mark.parametrize(
+    ("admitted", "local", "host"),
+    [
+        (True, "127.0.0.1", "127.0.0.1:5000"),
+        (True, "::1", "[::1]:5000"),
+        (True, "127.0.0.1", "localhost"),
+        (True, "127.0.0.1", "nuncius:5000"),
+        (True, "127.0.0.1", "app.localhost:5000"),
+        (True, "127.0.0.1", "broker.internal"),
+        (True, "127.0.0.1", "Friend.example:5000"),
+        (True, "127.0.0.1", "own.example.org"),
+        (True, "192.0.2.1", "anything.example"),
+        (False, "127.0.0.1", "evil.example:5000"),
+        (False, "::1", "evil.example"),
+        (False, "127.0.0.1", "127.0.0.1.evil.example"),
+        (False, "127.0.0.1", "localhost.evil.example"),
+        (False, "127.0.0.1", "[::1"),
+    ],
+)
+@pytest.mark.parametrize("origin", ["", "own"])
+def test_a_name_that_leads_here_for_a_moment(admitted: bool, local: str, host: str, origin: str) -> None:
+    """At an address that only this machine reaches, who uses a name that anybody may own is a page of
+    its owner. Names of the node, of this machine and of sites that were named are welcome."""
+    origins = Origins(["https://friend.example"])
+    origins.goes_by("own.example.org")
+    asked = scope(f"http://{host}" if origin else "", host)
+    assert origins.admit({**asked, "server": (local, 5000)}) is admitted
+
+
 def test_how_sites_are_named() -> None:
     """A scheme and a host, perhaps a port; nothing else can match."""
     assert all(map(is_origin, ["https://a.example", "http://a.example:8080", "http://[::1]:80"]))
@@ -56,6 +85,15 @@ async def test_a_foreign_page_sends_a_request(node: Node, path: str) -> None:
     assert answer.status == 403
     assert "another site" in answer.json["message"]
     assert (await node.get("/topics")).json["topics"] == []
+
+
+async def test_a_page_whose_name_leads_here(node: Node) -> None:
+    """It changes nothing and reads nothing, with and without a word on whose page it is."""
+    for headers in ({}, {"origin": "http://evil.example"}, {"x_forwarded_host": "evil.example"}):
+        answer = await node.post("/v1/topics/news/messages", {"body": "x"}, host="evil.example", **headers)
+        assert (answer.status, "--allow-origin" in answer.json["message"]) == (403, True)
+    assert (await node.get("/topics", host="evil.example")).status == 403
+    assert (await node.get("/topics", host="localhost")).json["topics"] == []
 
 
 async def test_a_foreign_page_opens_a_websocket(broker: Broker) -> None:

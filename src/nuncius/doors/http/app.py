@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 
 DOOR = "http"
 UNKNOWN = "unknown"
+STRANGER = (
+    "a page of another site asked for this, or somebody by a name that is not this node's: see --allow-origin"
+)
 
 Endpoint = Callable[[Exchange], Awaitable[None]]
 WebSockets = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -57,7 +60,7 @@ class App:
         name = UNKNOWN
         try:
             if not self._admits(scope):
-                await _answer(exchange, Failed(403, "not_allowed", "a page of another site asked for this"))
+                await _answer(exchange, Failed(403, "not_allowed", STRANGER))
             elif methods is not None:
                 name = path.decode()
                 await methods.get(scope["method"], report.unknown)(exchange)

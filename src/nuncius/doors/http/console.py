@@ -25,6 +25,7 @@ MAX_MESSAGE = 16 << 20
 _OF_THE_CONNECTION = frozenset(
     (b"date", b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"te", b"trailer")
 )
+_OURS = frozenset((b"host", b"x-forwarded-host", b"x-forwarded-for", b"content-length"))
 
 
 def is_console(path: bytes) -> bool:
@@ -44,7 +45,7 @@ class Console:
         try:
             async with asyncio.timeout(START_SECONDS):
                 reader, writer = await asyncio.open_connection(LOOPBACK, self._port)
-                writer.write(_request(scope, body))
+                writer.write(_request(scope, body, self._port))
                 answer = _Answer()
                 await answer.read_head(reader)
         except (OSError, TimeoutError, httptools.HttpParserError):
@@ -70,8 +71,7 @@ class Console:
             if name in (b"cookie", b"user-agent")
         ]
         headers.append(("X-Forwarded-For", _who(socket.scope)))
-        # What the console compares with each other.
-        headers.append(("X-Forwarded-Host", socket.headers.get("host", "")))
+        headers.append(("X-Forwarded-Host", _host(socket.scope).decode("latin-1")))
         origin: Any = socket.headers.get("origin")
         try:
             upstream = await connect(
@@ -177,7 +177,7 @@ async def _body(receive: Receive) -> bytes:
     return b"".join(parts)
 
 
-def _request(scope: Scope, body: bytes) -> bytes:
+def _request(scope: Scope, body: bytes, port: int) -> bytes:
     target: bytes = scope["raw_path"]
     if scope["query_string"]:
         target += b"?" + scope["query_string"]
@@ -186,10 +186,17 @@ def _request(scope: Scope, body: bytes) -> bytes:
     lines += [
         name + b": " + value
         for name, value in scope["headers"]
-        if name not in _OF_THE_CONNECTION and name not in (b"x-forwarded-for", b"content-length")
+        if name not in _OF_THE_CONNECTION and name not in _OURS
     ]
+    lines += [b"host: %s:%d" % (LOOPBACK.encode(), port), b"x-forwarded-host: " + _host(scope)]
     lines += [b"x-forwarded-for: " + _who(scope).encode(), b"content-length: %d" % len(body), b"", body]
     return b"\r\n".join(lines)
+
+
+def _host(scope: Scope) -> bytes:
+    """What the visitor's browser calls us; the console compares it with the site that a request is from."""
+    headers: dict[bytes, bytes] = dict(scope["headers"])
+    return headers.get(b"x-forwarded-host", headers.get(b"host", b""))
 
 
 def _who(scope: Scope) -> str:

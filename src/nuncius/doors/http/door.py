@@ -66,12 +66,14 @@ class HttpDoor:
         console = None if console_port is None else Console(console_port)
         if console is not None:
             routes.append(WebSocketRoute("/console/{rest:path}", console.websocket))
-        self._app = App(self.desk, v1.OPERATIONS, Router(routes), console, Origins(allowed_origins))
+        self._origins = Origins(allowed_origins)
+        self._app = App(self.desk, v1.OPERATIONS, Router(routes), console, self._origins)
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
 
     async def open(self, host: str, port: int, *, share_port: bool = False) -> int:
         """Listens; answers with the port, which is any free one if 0 was asked for."""
+        self._origins.goes_by(host)
         listening = listen(host, port, share_port=share_port)
         bound: int = listening.getsockname()[1]
         config = uvicorn.Config(

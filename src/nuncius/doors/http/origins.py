@@ -2,13 +2,15 @@
 
 A browser lets any page send requests and open WebSockets to any address it likes, also to a node on the
 visitor's own machine, and there is no password in between. What it does tell is whose page it is, in the
-header `Origin`, which a page cannot change. Programs send no such header and are not asked.
+header `Origin`, which a page cannot change. Programs send no such header and are not asked. And it tells by
+which name it was sent here, which is a page's only as long as that name leads to its own site.
 """
 
 import re
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
+from nuncius.cluster.hosts import is_borrowed
 from nuncius.doors.http.exchange import Scope
 
 _ORIGIN = re.compile(r"https?://[^/?#@\s]+")
@@ -26,12 +28,21 @@ class Origins:
 
     def __init__(self, allowed: Collection[str] = ()) -> None:
         self._allowed = {origin.lower() for origin in allowed}
+        self._names = {urlsplit(origin).hostname or "" for origin in allowed}
+
+    def goes_by(self, name: str) -> None:
+        """The node is called so by whoever started it."""
+        self._names.add(name.lower())
 
     def admit(self, scope: Scope) -> bool:
         """Whether a request may pass."""
+        local = scope.get("server")
         for name, value in scope["headers"]:
-            if name == b"origin":
-                return self._knows(value.decode("latin-1").lower(), scope)
+            text = value.decode("latin-1").lower()
+            if name == b"origin" and not self._knows(text, scope):
+                return False
+            if name == b"host" and local and is_borrowed(text, local[0], self._names):
+                return False
         return True
 
     def _knows(self, origin: str, scope: Scope) -> bool:
