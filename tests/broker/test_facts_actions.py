@@ -121,3 +121,19 @@ async def test_what_waits_for_its_next_attempt_comes_now(
     assert await facts.actions.retry_now(queue.queue_id) == 0
     await broker.leases.return_due()
     assert (await facts.queues.page()).rows[0].depth == 1
+
+
+async def test_nodes_that_are_gone_are_forgotten(facts: Facts, connection: Connection) -> None:
+    """One that is silent or has said goodbye is; one that is alive, has a store of its own, or partitions
+    that nobody else serves, is not."""
+    await connection.execute("select nuncius.create_topic('t')")
+    for port, store_id in ((1, 1), (2, 1), (3, 1), (4, 1), (5, 2)):
+        await connection.execute("select nuncius.enter_node('h', $1, 1, '{broker}', $2)", port, store_id)
+    await connection.execute(
+        "update nuncius.nodes set last_heard = case port when 2 then null else now() - interval '1 min' end"
+        " where port <> 1"
+    )
+    await connection.execute("insert into nuncius.assignments (partition_id, broker_id) values (1, 4)")
+    ids = [each.node_id for each in await facts.cluster.nodes()]
+    assert await facts.actions.forget_nodes([*ids, 10**6]) == 2
+    assert [each.port for each in await facts.cluster.nodes()] == [1, 4, 5]

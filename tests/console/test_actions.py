@@ -304,3 +304,23 @@ def test_a_ring_is_drawn_as_one(visitor: Visitor, node: Broker) -> None:
     expect(page.get_by_text("Version 3 of the ring")).to_be_visible()
     expect(page.get_by_text("until 2100-01-01")).to_be_visible()
     expect(page.get_by_role("row", name="nobody holds a lease")).to_be_visible()
+
+
+def test_nodes_that_are_gone_are_removed(visitor: Visitor, node: Broker) -> None:
+    """One that is silent is no longer listed; one that is alive stays, and that is said."""
+    execute(
+        node.dsn,
+        "insert into nuncius.nodes (host, port, roles, last_heard)"
+        " values ('127.0.0.1', 1, '{writer}', now() - interval '1 minute')",
+    )
+    page = visitor.open("cluster")
+    gone = page.get_by_role("row", name="silent")
+    expect(gone).to_have_count(1)
+    page.get_by_role("checkbox").first.click()
+    expect(page.get_by_text("2 nodes chosen")).to_be_visible()
+    visitor.press("Remove")
+    visitor.agree("Remove")
+    visitor.hears("Removed 1 node. Kept 1: alive")
+    expect(gone).to_have_count(0)
+    expect(page.get_by_role("row", name="alive")).to_have_count(1)
+    assert "127.0.0.1" in logged(node, "remove nodes")[0]

@@ -57,6 +57,7 @@ async def test_a_read_only_console_refuses_every_change(
             changes.revive(WHO, queue.queue_id, [1]),
             changes.revive_entry(WHO, "t", 1, 0),
             changes.disconnect(WHO, "h:1", "http-1"),
+            changes.forget_nodes(WHO, [1]),
         ]
         for attempt in attempts:
             with pytest.raises(ReadOnly):

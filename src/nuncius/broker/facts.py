@@ -126,7 +126,7 @@ def alarms_of(overview: Overview) -> list[Advice]:
             Advice(
                 "warn",
                 f"Inactive producers, consumers and brokers: {overview.inactive:,}.",
-                "See whether they should still run.",
+                "See whether they should still run; on the console's page Cluster brokers can be removed.",
             )
         )
     if overview.nodes_alive < overview.nodes:
@@ -134,7 +134,7 @@ def alarms_of(overview: Overview) -> list[Advice]:
             Advice(
                 "warn",
                 f"Silent nodes: {overview.nodes - overview.nodes_alive} of {overview.nodes}.",
-                "Start them again, or remove them from the cluster.",
+                "Start them again, or remove them on the console's page Cluster.",
             )
         )
     return found

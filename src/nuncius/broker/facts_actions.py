@@ -7,6 +7,7 @@ Purging queues and topics, seeking and ending subscriptions are the broker's own
 from collections.abc import Sequence
 
 from nuncius.broker.errors import InvalidInput, NoSuchQueue, NotFound
+from nuncius.broker.facts_cluster import SILENCE
 from nuncius.broker.facts_queues import QueueFactsReader
 from nuncius.broker.facts_topics import TopicFactsReader
 from nuncius.broker.limits import encode_headers
@@ -89,6 +90,19 @@ class Actions:
         entry = await self._in_topics.entry(topic, partition, offset)
         headers = {name: value for name, value in entry.headers.items() if not name.startswith("dead-")}
         return await self._publish(origin_of(topic), entry.preview, entry.key, headers)
+
+    async def forget_nodes(self, node_ids: Sequence[int]) -> int:
+        """Nodes that are gone are listed no more. Answers how many: not those that are there after all, and
+        not those with partitions or a store of their own, which are waited for."""
+        rows = await self._store.execute(
+            "delete from nuncius.nodes n where node_id = any ($1) and store_id = 1"
+            " and coalesce(last_heard < clock_timestamp() - make_interval(secs => $2), true)"
+            " and not exists (select from nuncius.assignments a where a.broker_id = n.broker_id)"
+            " returning node_id",
+            node_ids,
+            SILENCE,
+        )
+        return len(rows)
 
     async def _publish(self, topic: str, body: bytes, key: str | None, headers: dict[str, str]) -> Placed:
         return await self._topics.publish(

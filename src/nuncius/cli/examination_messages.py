@@ -89,6 +89,6 @@ def _nodes(row: Any) -> Finding:
         return warn(
             "cluster",
             f"silent nodes: {silent} of {row['nodes']}",
-            "start them again, or remove them from the cluster",
+            "start them again, or remove them on the console's page Cluster",
         )
     return ok("cluster", f"nodes: {row['nodes']}, all alive")

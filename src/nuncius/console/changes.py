@@ -140,7 +140,14 @@ class Changes:
         await self._do(who, "publish anew", work, topic=topic, partition=partition, offset=offset)
         return f"Published message {number(offset)} anew where it came from."
 
-    # Clients
+    # Clients and nodes
+
+    async def forget_nodes(self, who: str, node_ids: Sequence[int]) -> str:
+        work = self._facts.actions.forget_nodes(node_ids)
+        gone = await self._do(who, "remove nodes", work, node_ids=_some(node_ids))
+        kept = len(node_ids) - gone
+        rest = f" Kept {number(kept)}: alive, or waited for because of their partitions." if kept else ""
+        return f"Removed {plural(gone, 'node')}.{rest}"
 
     async def disconnect(self, who: str, node: str, connection: str) -> str:
         work = self._nodes.disconnect(node, connection)

@@ -11,10 +11,12 @@ from nuncius.broker.facts_page import Page, Wish
 from nuncius.console.context import Console
 from nuncius.console.leases import in_words, leases_until
 from nuncius.console.nodes import RING, address
-from nuncius.console.parts.frame import frame
+from nuncius.console.parts.chosen import Chosen
+from nuncius.console.parts.doing import say, sure
+from nuncius.console.parts.frame import Frame, frame
 from nuncius.console.parts.ring import Ring, places_of, summary
 from nuncius.console.parts.table import Column, Paged, Row
-from nuncius.console.parts.words import age, ago, number, size
+from nuncius.console.parts.words import age, ago, number, plural, size
 
 NODES = (
     Column("node", "Node"),
@@ -51,20 +53,30 @@ def register(console: Console) -> None:
     @ui.page("/cluster")
     async def cluster(request: Request) -> None:
         with frame(console, request, "Cluster", "cluster") as made:
-            page = ClusterPage(console)
+            page = ClusterPage(made)
             page.build()
             await made.live(page.refresh)
 
 
 class ClusterPage:
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, made: Frame) -> None:
+        self._frame = made
+        self._console = made.console
         self._ring: RingFacts | None = None
         self._seen: list[dict[str, Any]] = []
 
     def build(self) -> None:
+        may_change = self._frame.may_change
+        chosen = Chosen("node")
+        self._members = Paged(
+            "Nodes",
+            NODES,
+            self._nodes,
+            empty="No node has entered yet.",
+            on_choice=chosen.show if may_change else None,
+        )
         self._tables = [
-            Paged("Nodes", NODES, self._nodes, empty="No node has entered yet."),
+            self._members,
             Paged(
                 "Placement",
                 PLACEMENT,
@@ -75,7 +87,10 @@ class ClusterPage:
             Paged("Leases and hot keys", HOT, self._hot, empty="No node with a Tribbler door has answered."),
         ]
         with ui.element("div").classes("card"):
-            self._tables[0].build()
+            self._members.build()
+            if may_change:
+                chosen.build()
+                chosen.button("Remove", "delete", self._remove, "negative")
         with ui.element("div").classes("two"):
             with ui.element("div").classes("card"):
                 ui.label("Ring").classes("section")
@@ -105,6 +120,16 @@ class ClusterPage:
     async def _nodes(self, wish: Wish) -> Page[Row]:
         found = await self._console.facts.cluster.nodes()
         return _cut([node_row(each) for each in found], wish)
+
+    async def _remove(self) -> None:
+        keys = self._members.selected
+        question = (
+            f"Remove {plural(len(keys), 'node')} from this list? One that is alive, or comes back, is in it."
+        )
+        if await sure(question, "Remove"):
+            await say(self._console.changes.forget_nodes(self._frame.visit.who, keys))
+            self._members.unselect()
+            await self.refresh()
 
     async def _placement(self, wish: Wish) -> Page[Row]:
         found = await self._console.facts.cluster.placement(MOST_PLACED)
