@@ -10,6 +10,7 @@ from nuncius.broker.facts_page import Wish
 from nuncius.cluster.members import Members
 from nuncius.console.nodes import CONNECTIONS, STATS, Answer, NodeDoesNotAnswer, Nodes
 from nuncius.console.pages.clients import page_of
+from nuncius.console.parts.words import NONE
 from nuncius.console.shared import Shared
 from nuncius.console.traffic import Latency, Traffic, combine
 from nuncius.doors.http.door import HttpDoor
@@ -69,12 +70,15 @@ def connections(*ids: str) -> list[Answer]:
 def test_connections_are_sorted_searched_and_paged() -> None:
     """By number rather than by letter; by any of what is shown; the total counts all."""
     answers = connections("stomp-10", "stomp-9", "stomp-11")
-    page = page_of(answers, Wish("door", limit=2))
-    assert ([row["connection"] for row in page.rows], page.total) == (["stomp-9", "stomp-10"], 3)
+    for sort in ("id", "door"):
+        page = page_of(answers, Wish(sort, limit=2))
+        assert ([row["connection"] for row in page.rows], page.total) == (["stomp-9", "stomp-10"], 3)
     page = page_of(answers, Wish("in", descending=True))
     assert [row["in"] for row in page.rows] == ["2 B", "1 B", "0 B"]
     page = page_of(answers, Wish("id", search="ANN"))
     assert ([row["key"] for row in page.rows], page.total) == (["h:1 stomp-10"], 1)
+    page = page_of(answers, Wish("identity", descending=True))
+    assert [row["identity"] for row in page.rows] == ["ann", NONE, NONE]
     assert len(page_of(answers, Wish("node")).rows) == 3
 
 

@@ -115,7 +115,6 @@ def register(console: Console) -> None:
 
 
 _ORDER = {
-    "id": "id",
     "identity": "identity",
     "door": "door",
     "peer": "peer",
@@ -136,17 +135,13 @@ def page_of(answers: list[Answer] | Any, wish: Wish) -> Page[Row]:
         for each in answer.said["connections"]
         if not word or any(word in str(each[name]).lower() for name in ("id", "identity", "peer", "door"))
     ]
-    field = _ORDER.get(wish.sort)
 
     def place(item: tuple[Answer, dict[str, Any]]) -> tuple[Any, ...]:
-        value = item[0].node if field is None else item[1].get(field)
-        return (
-            value is not None,
-            value if value is not None else 0,
-            item[1]["door"],
-            len(item[1]["id"]),
-            item[1]["id"],
-        )
+        """Equals stand in the order of their numbers, which ids end with."""
+        answer, said = item
+        value = answer.node if wish.sort == "node" else said.get(_ORDER.get(wish.sort, ""))
+        known = (True, value) if value is not None else (False, 0)
+        return (*known, said["door"], len(said["id"]), said["id"])
 
     found.sort(key=place, reverse=wish.descending)
     rows = [connection_row(*each) for each in found[wish.offset : wish.offset + wish.limit]]

@@ -8,7 +8,7 @@ from nicegui import ui
 from nuncius.broker.errors import NotFound
 from nuncius.broker.facts_actions import DEAD
 from nuncius.broker.facts_page import Page, Wish
-from nuncius.broker.facts_queues import MessageFacts, QueueFacts, WholeMessage
+from nuncius.broker.facts_queues import BOUND, MessageFacts, QueueFacts, WholeMessage
 from nuncius.broker.model import Message, Queue
 from nuncius.console.context import Console
 from nuncius.console.parts import bodies
@@ -116,7 +116,7 @@ class QueuePage:
                 "Failed, come again": number(facts.waiting),
             }
         )
-        self._bars.show(facts.depths)
+        self._bars.show(facts.depths, None if facts.is_exact else BOUND)
 
     async def _look(self, wish: Wish) -> Page[Row]:
         page = await self._facts.messages(self._queue.queue_id, wish)

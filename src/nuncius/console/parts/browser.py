@@ -42,7 +42,11 @@ class Browser:
         self._shown: list[EntryFacts] = []
 
     def build(self, partitions: int) -> None:
-        with ui.element("div").classes("buttons"):
+        self._table = Paged(
+            "Messages", COLUMNS, self._look, on_open=self._opened, empty="Nothing there.", rows=AT_ONCE
+        )
+        self._table.build()
+        with self._table.head, ui.element("div").classes("buttons"):
             self._choice = ui.toggle(MODES, value=TAIL, on_change=self._changed).props("dense flat")
             options = {n: f"Partition {n}" for n in range(1, partitions + 1)}
             self._of = ui.select(options, value=1, on_change=self._turned)
@@ -57,11 +61,7 @@ class Browser:
             self._newer = ui.button(icon="chevron_right", on_click=lambda: self._step(1))
             self._older.props("flat round dense aria-label=Older")
             self._newer.props("flat round dense aria-label=Newer")
-        self._table = Paged(
-            "Messages", COLUMNS, self._look, on_open=self._opened, empty="Nothing there.", rows=AT_ONCE
-        )
         self._arrange()
-        self._table.build()
 
     def _field(self, label: str, hint: str) -> ui.input:
         field = ui.input(placeholder=hint).props(f'dense outlined aria-label="{label}"')

@@ -44,10 +44,11 @@ class Bars:
                     Plain("span", name)
                 self._columns.append((count, fill))
 
-    def show(self, counts: Sequence[int]) -> None:
+    def show(self, counts: Sequence[int], bound: int | None = None) -> None:
+        """`bound`: as far as was counted; there may be more of what reached it."""
         top = max([*counts, 1])
         for (label, fill), count in zip(self._columns, counts, strict=True):
-            label.text = number(count) if count else ""
+            label.text = number(count, is_exact=bound is None or count < bound) if count else ""
             fill.style(f"height: {60 * count / top:.0f}px")
 
 

@@ -107,7 +107,8 @@ class Paged:
             self._table.pagination = pagination
         self._forget({row["key"] for row in rows})
         is_more = page.total > MOST_OFFSET or not page.is_exact
-        self._more.set_text("There are more than can be paged through; search or sort." if is_more else "")
+        others = "search or sort" if self.searched is not None else "sort them the other way to see the last"
+        self._more.set_text(f"There are more than can be paged through; {others}." if is_more else "")
         self._more.set_visibility(is_more)
 
     def _set(self, name: str, value: object) -> None:
