@@ -78,7 +78,7 @@ def _actors(row: Any) -> Finding:
         return warn(
             "activity",
             f"inactive producers, consumers and brokers: {row['inactive']:,}",
-            "nuncius status names them; see whether they should still run",
+            "nuncius status names them; the console's page Cluster removes brokers that are gone",
         )
     return ok("activity", "nobody is inactive")
 
