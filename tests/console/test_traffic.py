@@ -1,5 +1,6 @@
 """What the nodes say, put together; asked of real nodes where it matters who answers."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -113,7 +114,7 @@ async def test_nodes_are_asked(broker: Broker, monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_an_answer_is_shared() -> None:
-    """Who asks while an answer is fresh gets that one."""
+    """Who asks while an answer is fresh gets that one; what took long is not soon asked for again."""
     asked = []
 
     async def ask() -> int:
@@ -123,3 +124,10 @@ async def test_an_answer_is_shared() -> None:
     fresh, stale = Shared(ask, 3600.0), Shared(ask, 0.0)
     assert (await fresh(), await fresh()) == (1, 1)
     assert (await stale(), await stale()) == (2, 3)
+
+    async def ask_long() -> int:
+        await asyncio.to_thread(sum, range(100_000))
+        return await ask()
+
+    patient = Shared(ask_long, 0.0, respite=1e9)
+    assert (await patient(), await patient()) == (4, 4)

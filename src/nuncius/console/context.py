@@ -7,6 +7,7 @@ from fastapi import Request
 
 from nuncius.broker import Broker
 from nuncius.broker.facts import Facts
+from nuncius.broker.facts_store import Advice
 from nuncius.console.changes import Changes
 from nuncius.console.nodes import Nodes
 from nuncius.console.rates import Rates
@@ -15,6 +16,7 @@ from nuncius.console.traffic import Traffic
 
 OVERVIEW_SECONDS = 1.5
 ALARM_SECONDS = 5.0
+RESPITE = 30.0  # a large store is asked less often
 
 
 class Console:
@@ -27,13 +29,16 @@ class Console:
         self.rates = Rates()
         self.nodes = Nodes(self.facts.cluster)
         self.traffic = Traffic(self.nodes)
-        self.overview = Shared(self.facts.overview, OVERVIEW_SECONDS)
-        self.alarms = Shared(self.facts.alarms, ALARM_SECONDS)
+        self.overview = Shared(self.facts.overview, OVERVIEW_SECONDS, RESPITE)
+        self.alarms = Shared(self._alarms, ALARM_SECONDS, RESPITE)
         self.changes = Changes(self.broker, self.facts, self.nodes, read_only=self.read_only)
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await self.nodes.close()
+
+    async def _alarms(self) -> tuple[Advice, ...]:
+        return await self.facts.alarms(await self.overview())
 
     def visit(self, request: Request) -> "Visit":
         return Visit(self, visitor(request))

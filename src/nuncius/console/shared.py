@@ -8,16 +8,20 @@ T = TypeVar("T")
 
 
 class Shared(Generic[T]):
-    def __init__(self, ask: Callable[[], Awaitable[T]], seconds: float) -> None:
+    def __init__(self, ask: Callable[[], Awaitable[T]], seconds: float, respite: float = 0.0) -> None:
+        """`respite`: times what an answer took, before it is asked for again, if that is longer."""
         self._ask = ask
         self._seconds = seconds
+        self._respite = respite
         self._until = float("-inf")
         self._asking = asyncio.Lock()
 
     async def __call__(self) -> T:
         loop = asyncio.get_running_loop()
         async with self._asking:
-            if loop.time() >= self._until:
+            begin = loop.time()
+            if begin >= self._until:
                 self._answer = await self._ask()
-                self._until = loop.time() + self._seconds
+                end = loop.time()
+                self._until = end + max(self._seconds, self._respite * (end - begin))
         return self._answer
