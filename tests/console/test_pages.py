@@ -8,7 +8,9 @@ from playwright.sync_api import BrowserContext, Page, expect
 from stomp import Connection12
 
 from console.conftest import DESKTOP, PHONE, Visitor
+from fix_store import execute
 from nuncius.client import Client
+from nuncius.testing import Broker
 
 PATHS = {
     "overview": "",
@@ -242,3 +244,18 @@ def test_what_is_not_there_is_said(visitor: Visitor, path: str) -> None:
     page = visitor.open(path)
     expect(page.locator(".card").last).to_contain_text("none")
     assert quote("none") in page.url
+
+
+def test_counts_that_stopped_at_their_bound_say_so(node: Broker, phone: BrowserContext, base: str) -> None:
+    """Each priority is counted up to a bound, whose plus has room on a phone."""
+    execute(
+        node.dsn,
+        "insert into nuncius.messages (queue_id, priority, message) select queue_id, 1 + n % 10, 'x'"
+        " from nuncius.create_queue('deep'), generate_series(1, 21000) n",
+    )
+    visitor = Visitor(phone.new_page(), base)
+    page = visitor.open("queue?name=deep")
+    expect(page.locator(".bars .col").last).to_have_text("2\N{NARROW NO-BREAK SPACE}000+10")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    page.close()
+    assert visitor.complaints == []
