@@ -5,14 +5,15 @@ for a moment, and his pages, loaded in the visitor's browser, then speak to a no
 own site. What gives them away is the name that they call the node by, in the header `Host`.
 """
 
-from collections.abc import Collection
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 NEARBY = (".localhost", ".local", ".internal")
 
 
-def is_borrowed(host: str, local: str, names: Collection[str] = ()) -> bool:
+@lru_cache(maxsize=1024)  # most requests say the same
+def is_borrowed(host: str, local: str, names: frozenset[str] = frozenset()) -> bool:
     """Whether a request that came in at the address `local` calls us by a name that anybody may own.
 
     Nobody owns an address, a name without a dot, or one that is for machines nearby. Who reaches a node from

@@ -28,21 +28,22 @@ class Origins:
 
     def __init__(self, allowed: Collection[str] = ()) -> None:
         self._allowed = {origin.lower() for origin in allowed}
-        self._names = {urlsplit(origin).hostname or "" for origin in allowed}
+        self._names = frozenset(urlsplit(origin).hostname or "" for origin in allowed)
 
     def goes_by(self, name: str) -> None:
         """The node is called so by whoever started it."""
-        self._names.add(name.lower())
+        self._names |= {name.lower()}
 
     def admit(self, scope: Scope) -> bool:
         """Whether a request may pass."""
         local = scope.get("server")
         for name, value in scope["headers"]:
-            text = value.decode("latin-1").lower()
-            if name == b"origin" and not self._knows(text, scope):
+            if name == b"origin" and not self._knows(value.decode("latin-1").lower(), scope):
                 return False
-            if name == b"host" and local and is_borrowed(text, local[0], self._names):
-                return False
+            if name == b"host" and local:
+                asked = value.decode("latin-1").lower()
+                if is_borrowed(asked, local[0], self._names):
+                    return False
         return True
 
     def _knows(self, origin: str, scope: Scope) -> bool:
