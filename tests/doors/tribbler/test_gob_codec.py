@@ -261,6 +261,22 @@ def test_limits() -> None:
         decoder.skip(message)
 
 
+def test_much_memory_for_few_bytes() -> None:
+    """A struct that takes a byte on the wire takes a hundred in memory: long lists of those are refused before
+    they are built, wanted or not, while lists of texts may fill a message."""
+    usual = Everything(points=[Point()] * 8_000, texts=["some"] * 1_000_000)
+    assert received(Encoder().encode(usual), Everything) == [usual]
+    for bomb in (Everything(points=[Point()] * 50_000), Everything(matrix=[[]] * 50_000)):
+        decoder = Decoder()
+        decoder.feed(Encoder().encode(bomb))
+        message = decoder.next()
+        assert message is not None
+        with pytest.raises(GobError, match="too many elements"):
+            decoder.skip(message)
+        with pytest.raises(GobError, match="too many elements"):
+            decoder.decode(message, Everything)
+
+
 def test_nesting_without_end() -> None:
     """A type may contain itself; a value that is nested too deep ends the stream, not the node."""
     own = wire.message(-70, b"\2\1\2\xff\x8c\0\1\xff\x8c\0\0")  # type T []T

@@ -98,6 +98,15 @@ def test_nothing_is_looked_at_twice() -> None:
     assert codec.incomplete == 0
 
 
+@pytest.mark.parametrize("element", [b"{}", b"[]"])
+def test_much_memory_for_few_bytes(element: bytes) -> None:
+    """Long lists of next to nothing would take far more memory than they are long."""
+    few, many = (b'{"method":"x","params":[' + b",".join([element] * n) + b"]}" for n in (8_000, 50_000))
+    assert len(ServerCodec().receive(few)) == 1
+    with pytest.raises(GobError, match="too many objects"):
+        ServerCodec().receive(many)
+
+
 def test_endless_requests() -> None:
     """A request has a limit."""
     codec = ServerCodec(100)

@@ -11,6 +11,10 @@ from nuncius.doors.tribbler.gob_wire_codec import GobError, Mismatch, StructType
 
 MAX_MESSAGE = 32 << 20
 MAX_TYPES = 2000
+FREE = 80_000
+OF_STRUCT, OF_OTHER = 8, 2
+"""How many bytes of its message an element of a list must be worth, once all of them together are worth more
+than those that are free. A struct without fields is one byte on the wire, and a hundred in memory."""
 
 Read = Callable[[bytes, int], tuple[Any, int]]
 S = TypeVar("S", bound=msgspec.Struct)
@@ -52,6 +56,7 @@ class Decoder:
         self._plans: dict[tuple[int, Any], Read] = {}
         self._simple: set[int] = set()  # types without interfaces in them
         self._begun = b""  # a value that is spread over several messages
+        self._left = 0  # of what elements may weigh in the value that is being read
 
     def feed(self, data: bytes) -> None:
         self._buffer += data
@@ -161,6 +166,7 @@ class Decoder:
 
     def _read(self, message: Message, kind: Any) -> Any:
         at = message.at
+        self._left = FREE + len(message.data)
         found = self._types.get(message.type_id)
         try:
             if not isinstance(found, StructType):
@@ -239,21 +245,31 @@ class Decoder:
         return read
 
     def _list_plan(self, found: wire.SliceType, element: Any) -> Read:
+        weight = OF_OTHER if found.element in _READS else OF_STRUCT
+
         def read(data: bytes, at: int) -> tuple[Any, int]:
             each = self._plan(found.element, element)
             count, at = wire.read_count(data, at)
+            self._weigh(count * weight)
             values = []
             for _ in range(count):
                 value, at = each(data, at)
-                values.append(value)
+                if element is not None:
+                    values.append(value)
             return values, at
 
         return read
+
+    def _weigh(self, weight: int) -> None:
+        self._left -= weight
+        if self._left < 0:
+            raise GobError("gob: too many elements for a message of this length")
 
     def _map_plan(self, found: wire.MapType) -> Read:
         def read(data: bytes, at: int) -> tuple[Any, int]:
             key, element = self._plan(found.key, None), self._plan(found.element, None)
             count, at = wire.read_count(data, at)
+            self._weigh(count * OF_STRUCT)
             for _ in range(count):
                 _, at = key(data, at)
                 _, at = element(data, at)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from nuncius.doors.tribbler.gob_decoder_codec import MAX_MESSAGE, S
+from nuncius.doors.tribbler.gob_decoder_codec import FREE, MAX_MESSAGE, OF_STRUCT, S
 from nuncius.doors.tribbler.gob_wire_codec import GobError, Mismatch
 
 # What matters for finding the end of an object: brackets, and strings, in which brackets do not count.
@@ -39,6 +39,7 @@ class ServerCodec:
         self._buffer = bytearray()
         self._seen = 0  # how far the object that is arriving was looked at; nothing is looked at twice
         self._depth = 0
+        self._opened = 0  # objects and lists in it
         self._in_string = False
         self.to_say = b""
 
@@ -66,11 +67,17 @@ class ServerCodec:
             if buffer and buffer[0] != ord("{"):
                 raise GobError("jsonrpc: a request is a JSON object")
         while (mark := self._next_mark()) is not None:
-            self._depth += 1 if mark in b"{[" else -1
+            if mark in b"{[":
+                self._depth += 1
+                self._opened += 1
+                if self._opened * OF_STRUCT > FREE + self._seen:
+                    raise GobError("jsonrpc: too many objects for a request of this length")
+                continue
+            self._depth -= 1
             if self._depth == 0:
                 text = bytes(buffer[: self._seen])
                 del buffer[: self._seen]
-                self._seen = 0
+                self._seen = self._opened = 0
                 return text
         if len(buffer) > self._most:
             raise GobError(f"jsonrpc: a request has at most {self._most} bytes")
