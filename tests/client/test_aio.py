@@ -221,6 +221,28 @@ async def test_the_end_of_a_subscription(client: AsyncClient) -> None:
         await reading
 
 
+async def test_a_read_that_was_cancelled_as_it_began(client: AsyncClient) -> None:
+    """Who gives up on the first entries before delivery begins may ask for them again."""
+    subscription = await client.subscribe("news", "sue")
+    await client.publish("news", b"x")
+    reading = start(subscription.next_batch())
+    await asyncio.sleep(0)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert [entry.body for entry in await subscription.next_batch(20)] == [b"x"]
+
+
+async def test_closing_ends_a_reader(client: AsyncClient) -> None:
+    """Who waits for entries of a subscription that is closed is told so."""
+    subscription = await client.subscribe("news", "sue")
+    reading = start(subscription.next_batch())
+    await client.ping()
+    await subscription.close()
+    with pytest.raises(Closed):
+        await reading
+
+
 async def test_subscribing_again(client: AsyncClient) -> None:
     """Subscribe, read, unsubscribe, and the same again under the same name."""
     for _ in range(3):
@@ -471,6 +493,8 @@ async def test_closing(broker: Broker, client: AsyncClient) -> None:
         await client.ping()
     with pytest.raises(Closed):
         await client.publish("news", b"x")
+    with pytest.raises(Closed):
+        await client.open()
     await client.close()
     await until(lambda: broker.pressure.level == 0)
 

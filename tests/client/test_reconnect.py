@@ -10,7 +10,7 @@ from broker.inside import everything, queue, start, until_waiting_for
 from fix_proxy import Connecting, Proxy
 from nuncius.broker import Broker
 from nuncius.broker.model import Letter
-from nuncius.client import AsyncClient, ConnectionLost, NunciusError, Timeout
+from nuncius.client import AsyncClient, ConnectionLost, NotFound, NunciusError, Timeout
 from nuncius.client.subscription import AsyncSubscription
 from racing import until
 
@@ -164,6 +164,27 @@ async def test_delivered_again_after_a_break(proxy: Proxy, through: Connecting) 
     await client.publish("news", b"3")
     second = await subscription.next_batch(20)
     assert [int(entry.body) for entry in [*first, *second]] == [0, 1, 2, 3]
+
+
+async def test_a_topic_that_was_made_again_meanwhile(
+    proxy: Proxy, through: Connecting, broker: Broker
+) -> None:
+    """Who was reading a topic that was deleted and made again meanwhile is told, and moves nobody's place."""
+    client = await through()
+    subscription = await client.subscribe("news", "sue", start="earliest")
+    await client.publish_batch("news", [b"0", b"1"])
+    assert len(await subscription.next_batch(20)) == 2
+    proxy.refuse()
+    proxy.cut()
+    await broker.topics.delete("news")
+    await broker.subscriptions.subscribe("news", "sue", start="earliest")
+    await broker.topics.publish("news", [b"a", b"b", b"c"])
+    proxy.flow()
+    with pytest.raises(NotFound):
+        await subscription.next_batch(20)
+    await subscription.close()
+    again = await client.subscribe("news", "sue")
+    assert [entry.body for entry in await again.next_batch(20)] == [b"a", b"b", b"c"]
 
 
 async def test_a_break_while_attaching(proxy: Proxy, through: Connecting) -> None:

@@ -55,6 +55,8 @@ class Caller:
 
     async def connect(self, timeout: float) -> None:
         """The first connection; later ones are made as they are needed."""
+        if self._closed:
+            raise errors.Closed("the client is closed")
         self._loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout):

@@ -77,7 +77,11 @@ class Calls:
 
     async def attach(self, subscription: AsyncSubscription, credit: int) -> None:
         packet = packets.Attach(
-            self._caller.next_request(), subscription.topic, subscription.subscriber, credit
+            self._caller.next_request(),
+            subscription.topic,
+            subscription.subscriber,
+            credit,
+            subscription.number,
         )
         self._subscriptions[packet.request] = subscription
         subscription.attached(packet.request)
@@ -86,8 +90,13 @@ class Calls:
         except errors.ConnectionLost:
             pass  # the next connection attaches it again
         except BaseException:
-            self._subscriptions.pop(packet.request, None)
+            subscription.attached(0)
+            self.detach(packet.request)
             raise
+
+    async def confirm_place(self, subscription: AsyncSubscription, partition: int, position: int) -> None:
+        topic, subscriber, number = subscription.topic, subscription.subscriber, subscription.number
+        await self._call(packets.Confirm, topic, subscriber, partition, position, number)
 
     def detach(self, stream: int) -> None:
         subscription = self._subscriptions.pop(stream, None)

@@ -30,11 +30,13 @@ class AsyncSubscription:
         topic: str,
         subscriber: str,
         *,
+        number: int,
         prefetch: int,
         auto_confirm: bool,
     ) -> None:
         self.topic = topic
         self.subscriber = subscriber
+        self.number = number  # tells it from one of the same name, once the topic was deleted and made again
         self._client = client
         self._prefetch = prefetch
         self._auto_confirm = auto_confirm
@@ -88,7 +90,7 @@ class AsyncSubscription:
             self._dealt_with[last.partition] = last.offset + 1
             self._confirm_soon()
         self._current, self._read = [], 0
-        if not self._stream:
+        if not self._stream and self._failure is None:
             await self._client.attach(self, self._prefetch)
         while not self._batches:
             if self._failure is not None:
@@ -104,7 +106,7 @@ class AsyncSubscription:
 
     async def confirm(self, entry: Entry) -> None:
         """This entry and all before it in its partition are dealt with; returns when that is stored."""
-        await self._client.confirm(self.topic, self.subscriber, entry.partition, entry.offset + 1)
+        await self._client.confirm_place(self, entry.partition, entry.offset + 1)
 
     async def close(self) -> None:
         """Confirms what is dealt with, and stops reading. The subscription stays."""
@@ -113,6 +115,8 @@ class AsyncSubscription:
         self._closed = True
         if self._stream:
             self._client.detach(self._stream)
+        self._batches.clear()
+        self.failed(self._failure or errors.Closed("the subscription is closed"))
         if self._auto_confirm and self._read > 1:
             # The last one that was handed out may not be dealt with; those before it are.
             entry = self._current[self._read - 2]
@@ -181,7 +185,7 @@ class AsyncSubscription:
             dealt_with, self._dealt_with = self._dealt_with, {}
             try:
                 for partition, position in dealt_with.items():
-                    await self._client.confirm(self.topic, self.subscriber, partition, position)
+                    await self._client.confirm_place(self, partition, position)
             except errors.NunciusError as error:
                 self.failed(error)
                 return

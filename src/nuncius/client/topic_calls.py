@@ -94,9 +94,14 @@ class TopicCalls(Calls):
     ) -> AsyncSubscription:
         """Subscribes, or goes on with the subscription of that name. `start`: 'latest' or 'earliest', for a
         new one. Read it by iterating over it."""
-        await self._call(packets.Subscribe, topic, subscriber, start, holds_retention)
+        answer = await self._call(packets.Subscribe, topic, subscriber, start, holds_retention)
         return AsyncSubscription(
-            self, topic, subscriber, prefetch=max(1, prefetch), auto_confirm=auto_confirm
+            self,
+            topic,
+            subscriber,
+            number=answer.subscription,
+            prefetch=max(1, prefetch),
+            auto_confirm=auto_confirm,
         )
 
     async def unsubscribe(self, topic: str, subscriber: str) -> None:

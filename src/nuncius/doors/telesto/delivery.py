@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from nuncius.broker import Broker
-from nuncius.broker.errors import InvalidInput
+from nuncius.broker.errors import InvalidInput, NotFound
 from nuncius.broker.model import Reader, Subscription
 from nuncius.doors.telesto import native, packets
 from nuncius.doors.telesto.convert import wire_entries
@@ -46,7 +46,7 @@ class Deliveries:
         delivery = self._deliveries[packet.request] = _Delivery(packet.request, packet.credit)
         try:
             self._subscriptions.pop((packet.topic, packet.subscriber), None)  # it may be another one by now
-            subscription = await self._find(packet.topic, packet.subscriber)
+            subscription = await self._find(packet)
             reader = await self._broker.subscriptions.reader(subscription)
         except BaseException:
             self._drop(delivery)
@@ -76,7 +76,11 @@ class Deliveries:
     def confirm(self, packet: packets.Confirm, cost: int) -> None:
         subscription = self._subscriptions.get((packet.topic, packet.subscriber))
         answer = partial(self._confirmed, packet.request, cost)
-        if subscription is None or packet.partition > len(subscription.topic.partition_ids):
+        if (
+            subscription is None
+            or packet.subscription not in (0, subscription.subscription_id)
+            or packet.partition > len(subscription.topic.partition_ids)
+        ):
             task = asyncio.get_running_loop().create_task(self._confirm_later(packet, answer))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -86,7 +90,7 @@ class Deliveries:
     async def _confirm_later(self, packet: packets.Confirm, answer: Any) -> None:
         self._subscriptions.pop((packet.topic, packet.subscriber), None)
         try:
-            self._confirm(await self._find(packet.topic, packet.subscriber), packet, answer)
+            self._confirm(await self._find(packet), packet, answer)
         except Exception as error:
             answer(error)
 
@@ -102,11 +106,13 @@ class Deliveries:
             answer = error_packet(request, result)
         self._wire.answer(native.encode(answer), cost)
 
-    async def _find(self, topic: str, subscriber: str) -> Subscription:
-        known = self._subscriptions.get((topic, subscriber))
+    async def _find(self, packet: packets.Attach | packets.Confirm) -> Subscription:
+        name = packet.topic, packet.subscriber
+        known = self._subscriptions.get(name)
         if known is None:
-            known = await self._broker.subscriptions.find(topic, subscriber)
-            self._subscriptions[topic, subscriber] = known
+            known = self._subscriptions[name] = await self._broker.subscriptions.find(*name)
+        if packet.subscription not in (0, known.subscription_id):
+            raise NotFound(f"the subscription of {packet.subscriber!r} to topic {packet.topic!r} has ended")
         return known
 
     def close(self) -> None:

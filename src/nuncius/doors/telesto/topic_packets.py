@@ -113,9 +113,10 @@ class Subscribe(Packet, tag=0x21):
 
 
 class Subscribed(Packet, tag=0x22):
-    """`created`: there was none before."""
+    """`created`: there was none before. `subscription` is the number that Attach and Confirm know it by."""
 
     created: bool
+    subscription: int = 0
 
 
 class Unsubscribe(Packet, tag=0x23):
@@ -126,11 +127,13 @@ class Unsubscribe(Packet, tag=0x23):
 class Attach(Packet, tag=0x25):
     """Have a subscription delivered, from its first entry that is not confirmed, by Entries packets with this
     request id. The node sends no more than `credit` entries until Credit allows more. Answered with Done
-    when delivery begins and with Error when it ends by itself."""
+    when delivery begins and with Error when it ends by itself. With the number of a `subscription`, none but
+    that one will do."""
 
     topic: str
     subscriber: str
     credit: int
+    subscription: int = 0
 
 
 class Credit(Packet, tag=0x27):
@@ -146,12 +149,13 @@ class Detach(Packet, tag=0x29):
 
 
 class Confirm(Packet, tag=0x2B):
-    """Everything below the position of a partition has arrived."""
+    """Everything below the position of a partition has arrived. `subscription` as in Attach."""
 
     topic: str
     subscriber: str
     partition: int
     position: int
+    subscription: int = 0
 
 
 class ListSubscriptions(Packet, tag=0x2D):

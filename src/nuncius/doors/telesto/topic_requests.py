@@ -100,7 +100,7 @@ async def subscribe(session: "Session", packet: packets.Subscribe) -> Packet:
         start=packet.start,
         holds_retention=packet.holds_retention,
     )
-    return packets.Subscribed(packet.request, subscription.created)
+    return packets.Subscribed(packet.request, subscription.created, subscription.subscription_id)
 
 
 async def unsubscribe(session: "Session", packet: packets.Unsubscribe) -> Packet:
