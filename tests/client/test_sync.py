@@ -30,7 +30,18 @@ from nuncius.client.background import MAX_OPEN
 
 # What only makes sense for one of the two, or belongs to the inside of the other.
 OWN = {"publish_soon", "put_soon"}
-INSIDE = {"attach", "detach", "credit", "pause", "resume", "received", "failed", "attached", "prefetch"}
+INSIDE = {
+    "attach",
+    "detach",
+    "credit",
+    "pause",
+    "resume",
+    "received",
+    "failed",
+    "attached",
+    "prefetch",
+    "confirm_place",
+}
 
 
 @pytest.fixture(scope="module")
@@ -295,6 +306,60 @@ def test_closed(broker: testing.Broker) -> None:
         client.publish("news", "too late")
     with pytest.raises(Closed):
         client.ping()
+
+
+def test_closing_while_threads_are_at_work(broker: testing.Broker) -> None:
+    """Every thread that uses a client while it is closed is told so, wherever its call was."""
+
+    def work(client: Client, at_work: threading.Event) -> None:
+        while True:
+            client.publish("busy", "x")
+            client.publish_soon("busy", "x")
+            client.ping()
+            at_work.set()
+
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(10):
+            client, at_work = Client.connect(broker.url), threading.Event()
+            working = [threads.submit(work, client, at_work) for _ in range(8)]
+            at_work.wait(30)
+            client.close()
+            assert {type(each.exception(30)) for each in working} == {Closed}
+
+
+def test_closing_the_client_first(broker: testing.Broker) -> None:
+    """A subscription may be closed after its client, and then gives nothing more."""
+    client = Client.connect(broker.url)
+    subscription = client.subscribe("silent", "late")
+    client.close()
+    subscription.close()
+    with pytest.raises(Closed):
+        subscription.next_batch()
+
+
+FORK = """
+import os, sys, nuncius
+with nuncius.Client(sys.argv[1]) as client:
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        print("the parent's works", client.ping() > 0)
+    else:
+        try:
+            client.ping()
+        except nuncius.client.Closed as error:
+            print(error)
+"""
+
+
+def test_a_forked_process(broker: testing.Broker) -> None:
+    """A child of fork is told that the client stayed with its parent, and can leave its block."""
+    program = [sys.executable, "-c", FORK, broker.url]
+    said = subprocess.run(program, capture_output=True, text=True, timeout=300, check=True)
+    assert said.stdout.splitlines() == [
+        "a client does not go along into a forked process: open another one there",
+        "the parent's works True",
+    ]
 
 
 def test_closing_ends_the_thread(broker: testing.Broker) -> None:

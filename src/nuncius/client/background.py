@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -27,6 +27,7 @@ class Background:
         self._room = threading.Semaphore(MAX_OPEN)
         self._stopping = threading.Lock()
         self._stopped = False
+        self._handing_over = threading.Lock()  # nothing is handed to a loop that has stopped
         self._thread.start()
 
     def call(self, verb: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -35,6 +36,8 @@ class Background:
         future = self.submit(verb, *args, **kwargs)
         try:
             return future.result()
+        except CancelledError:
+            raise errors.Closed("the client was closed") from None
         except BaseException:
             future.cancel()
             raise
@@ -43,21 +46,23 @@ class Background:
         self, verb: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
     ) -> Future[T]:
         """Runs a coroutine as a task."""
-        self._still_running()
-        return asyncio.run_coroutine_threadsafe(verb(*args, **kwargs), self._loop)
+        with self._handing_over:
+            self._still_running()
+            return asyncio.run_coroutine_threadsafe(verb(*args, **kwargs), self._loop)
 
     def start(self, verb: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Calls something that answers later, without a task of its own. What is started in a row is
         called in one turn of the loop. Waits while too much is open, except inside the loop's thread."""
-        self._still_running()
         counts = not self._is_inside()
         if counts:
             self._room.acquire()
         future: Future[T] = Future()
-        self._started.append((future, partial(verb, *args, **kwargs), counts))
-        if not self._woken:
-            self._woken = True
-            self._loop.call_soon_threadsafe(self._take_over)
+        with self._handing_over:
+            self._still_running()
+            self._started.append((future, partial(verb, *args, **kwargs), counts))
+            if not self._woken:
+                self._woken = True
+                self._loop.call_soon_threadsafe(self._take_over)
         return future
 
     def ask(self, verb: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -69,20 +74,21 @@ class Background:
         """Runs one last coroutine and ends the thread. Later calls do nothing."""
         self._not_from_inside()
         with self._stopping:
-            if self._stopped:
+            if self._stopped or not self._thread.is_alive():
                 return
             try:
                 self.call(last)
             finally:
-                self._stopped = True
-                self._loop.call_soon_threadsafe(self._loop.stop)
+                with self._handing_over:
+                    self._stopped = True
+                    self._loop.call_soon_threadsafe(self._loop.stop)
                 self._thread.join()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
-            self._take_over()
+            self._loop.run_until_complete(asyncio.sleep(0))  # who came last learns that the client is closed
             left = asyncio.all_tasks(self._loop)
             for task in left:
                 task.cancel()
@@ -121,6 +127,8 @@ class Background:
     def _still_running(self) -> None:
         if self._stopped:
             raise errors.Closed("the client is closed")
+        if not self._thread.is_alive():
+            raise errors.Closed("a client does not go along into a forked process: open another one there")
 
     def _is_inside(self) -> bool:
         return threading.get_ident() == self._thread.ident

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 
 from nuncius.client import errors
 from nuncius.client.background import Background
@@ -61,13 +62,13 @@ class Subscription:
         """The entries that come next, at least one; raises Timeout if none come in time."""
         if self._failure is not None:
             raise self._failure
+        if self._closed:
+            raise errors.Closed("the subscription is closed")
         if self._at < len(self._batch):
             batch, self._batch = self._batch[self._at :], []
             return batch
         if self._coming is None:
             self._coming = self._background.submit(self._inner.next_batch)
-        if self._closed:
-            self._coming.cancel()
         try:
             # Not cancelled when time or Ctrl-C ends the waiting: a batch that has just come
             # would be lost to whoever goes on reading.
@@ -93,7 +94,8 @@ class Subscription:
         self._closed = True
         if self._coming is not None:
             self._coming.cancel()
-        self._background.call(self._finish, dict(self._done) if self._auto_confirm else {})
+        with suppress(errors.Closed):  # the client was closed before, and its subscriptions with it
+            self._background.call(self._finish, dict(self._done) if self._auto_confirm else {})
 
     # Confirming
 
