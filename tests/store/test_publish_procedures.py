@@ -327,6 +327,28 @@ async def test_publish_into_a_topic_that_is_being_deleted(
 # The function for applications
 
 
+@pytest.mark.parametrize(
+    ("sizes", "bodies", "counts", "keys"),
+    [
+        ([2], 1, [None], None),
+        ([1], 2, [None], None),
+        ([], 1, [None], None),
+        ([None], 1, [None], None),
+        ([-1], 1, [None], None),
+        ([1], 1, [None, None], None),
+        ([2], 2, [None], ["one key"]),
+    ],
+)
+async def test_arrays_that_do_not_go_together(
+    connection: Connection, sizes: list[int], bodies: int, counts: list[None], keys: list[str] | None
+) -> None:
+    """When one array says more or less than another it is an error: nothing is left out without a word."""
+    arguments = [[await topic(connection)], counts, [1], [1], sizes, keys, [b"x"] * bodies]
+    call = "select nuncius.publish_many($1, null, null, $2, $3, $4, $5, null, $6, null, $7)"
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="do not go together"):
+        await connection.execute(call, *arguments)
+
+
 async def test_publish_by_name(connection: Connection) -> None:
     """`publish` makes the topic, answers with the offset, and takes bytes as well as text."""
     assert await connection.fetchval("select nuncius.publish('news', 'text')") == 0
@@ -360,10 +382,14 @@ async def test_publish_with_a_count(connection: Connection) -> None:
         "nuncius.publish('news', 'x', p_count => 1)",
         "nuncius.publish('news', 'x', p_partition => 2)",
         "nuncius.publish('news', 'x', p_partition => 0)",
+        "nuncius.publish('news', 'x', p_headers => '[1]')",
+        "nuncius.publish('news', 'x', p_headers => '{\"lang\": \"en\", \"size\": 1}')",
+        "nuncius.publish('news', 'x', p_headers => '{\"lang\": [\"en\"]}')",
     ],
 )
 async def test_publish_refuses_nonsense(connection: Connection, call: str) -> None:
-    """A publisher without a count, a count without a publisher, a missing partition: an error each."""
+    """A publisher without a count or the other way round, a missing partition, headers that are not texts: an
+    error each."""
     with pytest.raises(asyncpg.InvalidParameterValueError):
         await connection.fetchval(f"select {call}")
     assert await connection.fetchval("select count(*) from nuncius.entries") == 0

@@ -145,6 +145,42 @@ async def test_a_refused_message_refuses_the_call(connection: Connection) -> Non
     assert await depth(connection, jobs) == 0
 
 
+@pytest.mark.parametrize(
+    ("sizes", "priorities", "messages"),
+    [
+        ([2], [5], [b"x"]),
+        ([1], [5, 5], [b"x", b"y"]),
+        ([], [5], [b"x"]),
+        ([None], [5], [b"x"]),
+        ([-1], [5], [b"x"]),
+        ([2], [5], [b"x", b"y"]),
+    ],
+)
+async def test_arrays_that_do_not_go_together(
+    connection: Connection, sizes: list[int], priorities: list[int], messages: list[bytes]
+) -> None:
+    """When one array says more or less than another it is an error: nothing is left out without a word."""
+    jobs = await queue(connection)
+    call = "select nuncius.put_many($1, null, null, $2, null, null, null, $3, null, $4)"
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="do not go together"):
+        await connection.execute(call, [jobs], sizes, priorities, messages)
+
+
+async def test_a_publisher_without_a_count(connection: Connection) -> None:
+    """What a publisher did not count is an error, and not taken for sent before."""
+    jobs = await queue(connection)
+    with pytest.raises(asyncpg.NotNullViolationError):
+        await put_many(connection, Run(jobs, [b"a"], publisher=7))
+
+
+async def test_headers_are_texts(connection: Connection) -> None:
+    """Headers that are no object of strings are an error."""
+    jobs = await queue(connection)
+    call = "select nuncius.put_many($1, null, null, '{1}', null, null, null, '{5}', $2, '{x}')"
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="object of strings, not "):
+        await connection.execute(call, [jobs], ['{"size": 1}'])
+
+
 # Taking
 
 

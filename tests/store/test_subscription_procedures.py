@@ -96,6 +96,8 @@ async def test_start_must_be_known(connection: Connection) -> None:
     """A start that is neither 'latest' nor 'earliest' is an error."""
     with pytest.raises(asyncpg.InvalidParameterValueError, match="earliest"):
         await subscribe(connection, start="tomorrow")
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="earliest"):
+        await connection.execute("select nuncius.subscribe('news', 'sue', null)")
 
 
 async def test_confirm_moves_forward_only(connection: Connection) -> None:
@@ -109,11 +111,12 @@ async def test_confirm_moves_forward_only(connection: Connection) -> None:
 
 
 async def test_confirm_beyond_the_end(connection: Connection) -> None:
-    """What was not published cannot be confirmed."""
+    """What was not published cannot be confirmed, nor can nothing."""
     news = await topic(connection)
     subscription, _ = await subscribe(connection)
     await publish_many(connection, Send(news, [b"a"]))
     assert not await confirm(connection, 2)
+    assert not await connection.fetchval("select nuncius.confirm('news', 'sue', null)")
     assert await places(connection, subscription) == [0]
     assert await confirm(connection, 1)
 

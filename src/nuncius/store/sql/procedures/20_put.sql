@@ -1,5 +1,19 @@
 -- Putting into queues.
 
+-- Headers as they are stored. All doors hand them on as names and texts, so there must be nothing else in them.
+create or replace function nuncius.as_headers(p_headers text)
+returns jsonb language plpgsql immutable strict as $$
+declare
+    v_headers jsonb := p_headers;
+begin
+    if jsonb_typeof(v_headers) <> 'object'
+        or jsonb_path_exists(v_headers, 'strict $.* ? (@.type() <> "string")') then
+        raise invalid_parameter_value
+            using message = format('headers are a JSON object of strings, not %s', left(p_headers, 100));
+    end if;
+    return v_headers;
+end $$;
+
 -- Puts runs of messages in one transaction. A run is for one queue and one publisher, with counts that go
 -- up by one. One item a run: p_queues, p_publishers, p_counts (of its first message), p_sizes. One item a
 -- message, run after run: all others; p_publishers, p_counts and what a message need not have may be null
@@ -43,16 +57,24 @@ begin
         v_end := v_end + p_sizes[i];
         v_lasts[i] := v_end;
     end loop;
+    if v_end is distinct from cardinality(p_messages) or 0 > any (p_sizes)
+        or cardinality(p_publishers) <> cardinality(p_queues) or cardinality(p_counts) <> cardinality(p_queues)
+        or cardinality(p_senders) <> v_end or cardinality(p_receivers) <> v_end or cardinality(p_contexts) <> v_end
+        or cardinality(p_priorities) <> v_end or cardinality(p_headers) <> v_end then
+        raise invalid_parameter_value using message = 'these arrays do not go together',
+            hint = 'p_queues, p_publishers, p_counts and p_sizes have one item a run, the others one item a message, '
+                'and p_sizes adds up to the number of messages';
+    end if;
     if p_atomic and 0 > any (codes) then
         return;
     end if;
     if p_publishers is not null then
         -- A run counts against what is stored, and against runs before it in this very call.
         skipped := array(
-            select greatest(0, least(r.size, greatest(
+            select greatest(0, least(r.size, coalesce(greatest(
                 (select c.publisher_count from nuncius.publisher_counts c
                 where c.publisher_id = r.publisher and c.kind = 2 and c.target_id = r.queue
-                order by c.publisher_count desc limit 1), r.before, 0) - r.count + 1))
+                order by c.publisher_count desc limit 1), r.before, 0) - r.count + 1, 0)))
             from (
                 select n, queue, publisher, count, size, max(count + size - 1) filter (where code = 0)
                     over (partition by queue, publisher order by n
@@ -83,7 +105,7 @@ begin
         insert into nuncius.messages
             (queue_id, sender_id, receiver_id, context, priority, headers, message)
         select r.queue, coalesce(m.sender, 0), coalesce(m.receiver, 0), coalesce(m.context, 0),
-            m.priority, m.headers::jsonb, m.message
+            m.priority, nuncius.as_headers(m.headers), m.message
         from unnest(p_queues, codes, v_firsts, v_lasts) r(queue, code, first, last),
             unnest(p_senders[r.first:r.last], p_receivers[r.first:r.last], p_contexts[r.first:r.last],
                 p_priorities[r.first:r.last], p_headers[r.first:r.last], p_messages[r.first:r.last])

@@ -77,6 +77,14 @@ begin
         v_end := v_end + p_sizes[i];
         v_lasts[i] := v_end;
     end loop;
+    if v_end is distinct from cardinality(p_bodies) or 0 > any (p_sizes)
+        or cardinality(p_layouts) <> cardinality(p_topics) or cardinality(p_publishers) <> cardinality(p_topics)
+        or cardinality(p_counts) <> cardinality(p_topics) or cardinality(p_partitions) <> cardinality(p_sends)
+        or cardinality(p_numbers) <> v_end or cardinality(p_keys) <> v_end or cardinality(p_headers) <> v_end then
+        raise invalid_parameter_value using message = 'these arrays do not go together',
+            hint = 'p_topics, p_layouts, p_publishers and p_counts have one item a send, p_sends, p_partitions and '
+                'p_sizes one item a run, the others one item an entry, and p_sizes adds up to the number of entries';
+    end if;
 
     v_busy := nuncius.take_locks(78001, v_ids, v_run_topics, p_wait);
     if p_publishers is not null then
@@ -143,7 +151,7 @@ begin
     insert into nuncius.entries
         (partition_id, publisher_id, entry_offset, publisher_count, key, headers, body)
     select r.id, p_publishers[r.send], r.base + e.n - 1,
-        p_counts[r.send] + coalesce(e.number, r.skip + e.n - 1), e.key, e.headers::jsonb, e.body
+        p_counts[r.send] + coalesce(e.number, r.skip + e.n - 1), e.key, nuncius.as_headers(e.headers), e.body
     from unnest(v_ids, p_sends, bases, skipped, v_firsts, v_lasts) r(id, send, base, skip, first, last),
         unnest(p_numbers[r.first:r.last], p_keys[r.first:r.last], p_headers[r.first:r.last],
             p_bodies[r.first:r.last]) with ordinality e(number, key, headers, body, n)

@@ -13,7 +13,7 @@ create or replace function nuncius.subscribe(
 declare
     v_topic integer;
 begin
-    if p_start not in ('latest', 'earliest') then
+    if p_start is null or p_start not in ('latest', 'earliest') then
         raise invalid_parameter_value
             using message = format('start at ''latest'' or ''earliest'', not at %L', p_start);
     end if;
@@ -109,7 +109,7 @@ begin
     select array_agg(case
         when s.subscription_id is null or p.partition_id is null then -2
         -- A reader of a partition in another store may know more of its end than we do.
-        when p.store_id = 1 and c.position > nuncius.next_offset(c.id) then -7
+        when c.position is null or p.store_id = 1 and c.position > nuncius.next_offset(c.id) then -7
         else 0 end order by c.n)
     into v_codes
     from unnest(p_subscriptions, p_partition_ids, p_positions) with ordinality c(subscription, id, position, n)
