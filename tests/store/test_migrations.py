@@ -7,6 +7,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from fix_store import other_database
 from nuncius.store import migrations, pgbinaries
 from nuncius.store.driver import Connection
 from nuncius.store.errors import DatabaseTooNew, StoreError, UnsupportedServer
@@ -97,6 +98,29 @@ def test_old_server() -> None:
     with pytest.raises(UnsupportedServer, match="PostgreSQL 14; nuncius needs 15"):
         migrations.require_supported(14)
     migrations.require_supported(15)
+
+
+async def test_another_encoding(empty: Connection, empty_dsn: str) -> None:
+    """A database that cannot hold every name and key is refused, and is not touched."""
+    await empty.execute(
+        "create database latin encoding 'LATIN1' locale 'C' locale_provider libc template template0"
+    )
+    latin = await asyncpg.connect(other_database(empty_dsn, "latin"))
+    try:
+        with pytest.raises(UnsupportedServer, match="encoding LATIN1; nuncius needs UTF8"):
+            await migrations.migrate(latin)
+        assert await migrations.version(latin) is None
+    finally:
+        await latin.close()
+        await empty.execute("drop database latin")
+
+
+async def test_a_role_without_rights(empty: Connection, sql: Path) -> None:
+    """Who may not migrate is told what is missing, and where to read on."""
+    await empty.execute("drop role if exists stranger; create role stranger; set role stranger")
+    with pytest.raises(StoreError, match=r"permission denied for database .*: docs/store.md says"):
+        await migrations.migrate(empty, sql=sql)
+    await empty.execute("reset role; drop role stranger")
 
 
 async def test_printed_script(empty_dsn: str, empty: Connection, dsn: str) -> None:

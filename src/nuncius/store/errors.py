@@ -14,7 +14,7 @@ class ServerStartError(StoreError):
 
 
 class UnsupportedServer(StoreError):
-    """The PostgreSQL server is too old for us."""
+    """The PostgreSQL server is too old for us, or the database has another encoding."""
 
 
 class DatabaseTooNew(StoreError):

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 
+import asyncpg
+
 from nuncius.store.driver import Connection
 from nuncius.store.errors import DatabaseTooNew, StoreError, UnsupportedServer
 
@@ -66,15 +68,28 @@ async def migrate(connection: Connection, *, sql: Traversable | None = None) -> 
     is touched, and no lock is taken, when the database is up to date.
     """
     require_supported(connection.get_server_version().major)
-    if await current(connection, sql=sql) == newest(sql=sql):
-        return []
-    async with connection.transaction():
-        await connection.execute(_PROLOGUE)
-        after = await current(connection, sql=sql)  # again: somebody may have migrated while we waited
-        pending = _after(after, sql)
-        if pending:
-            await connection.execute("".join(_steps(pending, sql)))
-        return [migration.version for migration in pending]
+    require_unicode(await connection.fetchval("show server_encoding"))
+    try:
+        if await current(connection, sql=sql) == newest(sql=sql):
+            return []
+        async with connection.transaction():
+            await connection.execute(_PROLOGUE)
+            after = await current(connection, sql=sql)  # again: somebody may have migrated while we waited
+            pending = _after(after, sql)
+            if pending:
+                await connection.execute("".join(_steps(pending, sql)))
+            return [migration.version for migration in pending]
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise StoreError(f"{error}: docs/store.md says what a node's role needs") from error
+
+
+def require_unicode(encoding: str) -> None:
+    """Refuses a database that cannot hold every name and key."""
+    if encoding != "UTF8":
+        raise UnsupportedServer(
+            f"this database has the encoding {encoding}; nuncius needs UTF8: "
+            "make one with `createdb --encoding UTF8 --template template0`"
+        )
 
 
 def require_supported(major: int) -> None:
