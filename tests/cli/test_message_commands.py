@@ -301,9 +301,10 @@ def test_no_answer(run: Commands, client: Client) -> None:
 
 
 def test_command_that_does_not_exist(run: Commands, client: Client) -> None:
-    """A command that cannot be run ends `reply` with a sentence."""
+    """A command that cannot be run ends `reply` with a sentence, before it takes a request."""
     client.create_queue("r5")
     client.put("r5", "x")
     done = run("reply", "r5", "/no/such/command")
     assert done.code == 2
-    assert "the command cannot be run" in done.err
+    assert "there is no program '/no/such/command'" in done.err
+    assert client.take("r5") is not None

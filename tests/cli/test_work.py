@@ -103,7 +103,7 @@ def test_a_command_that_does_not_exist(run: Commands, client: Client) -> None:
     client.put("w6", "x")
     done = run("work", "w6", "/no/such/command")
     assert done.code == 2
-    assert "the command cannot be run" in done.err
+    assert "there is no program '/no/such/command'" in done.err
     assert next_lease(client, "w6").attempts == 0
 
 

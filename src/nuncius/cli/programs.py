@@ -1,6 +1,7 @@
 """Programs that are run for every message: the body is their input."""
 
 import asyncio
+import shutil
 from collections.abc import Sequence
 
 import typer
@@ -9,9 +10,13 @@ from nuncius.client import InvalidInput
 
 
 def command_line(command: Sequence[str] | None) -> list[str]:
-    """The program and its arguments, with or without the `--` that may stand before it."""
+    """The program and its arguments, with or without the `--` that may stand before it. One that is not there
+    is found out before it costs a message."""
     words = list(command or ())
-    return words[1:] if words[:1] == ["--"] else words
+    words = words[1:] if words[:1] == ["--"] else words
+    if words and shutil.which(words[0]) is None:
+        raise missing_command(f"there is no program {words[0]!r}")
+    return words
 
 
 def missing_command(advice: str) -> typer.BadParameter:
