@@ -8,18 +8,20 @@ import pytest
 from nuncius.broker import Broker, consuming, reading
 from nuncius.broker.actors import Consumer, NoSuchConsumer
 from nuncius.broker.model import Topic
+from nuncius.store.advancing import ADVANCED, ELSEWHERE, AdvanceCall, advance
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreUnavailable
 from nuncius.store.fetching import FetchCall
 from nuncius.store.publishing import PublishCall
-from racing import terminate, until
+from racing import terminate, until, until_somebody_waits
 
 
 class Away:
     """The store of a partition does not answer."""
 
-    def __init__(self, partition_id: int) -> None:
+    def __init__(self, partition_id: int, answer: object = StoreUnavailable("the broker is away")) -> None:
         self._partition_id = partition_id
+        self._answer = answer
 
     def publish(self, call: PublishCall, topic: Topic) -> bool:
         del call, topic
@@ -32,7 +34,7 @@ class Away:
         return True
 
     def find(self, call: FetchCall) -> None:
-        call.done(StoreUnavailable("the broker is away"))
+        call.done(self._answer)
 
 
 async def consumer(broker: Broker, topic: str = "t") -> Consumer:
@@ -172,6 +174,41 @@ async def test_the_store_breaks(broker: Broker, observer: Connection) -> None:
     assert sorted(taken, key=int) == [b"%d" % n for n in range(200)]
 
 
+async def test_the_store_breaks_while_another_node_was_faster(
+    broker: Broker, second: Broker, connection: Connection, observer: Connection
+) -> None:
+    """A message that another node has handed out is not handed out again by one that does not know it yet,
+    though it has to ask twice."""
+    await publish(broker, 3)
+    who = await consumer(broker)
+    assert await broker.consuming.consume(who) == b"0"
+    assert await second.consuming.consume(who) == b"1"
+    async with connection.transaction():
+        await connection.execute("select pg_advisory_xact_lock(78021, $1)", who.subscription_id)
+        waiting = asyncio.ensure_future(broker.consuming.consume(who))
+        await until_somebody_waits(observer, "nuncius advance%")
+        await terminate(observer, "nuncius advance%")
+    assert await waiting == b"2"
+
+
+async def test_an_answer_that_was_lost(broker: Broker, connection: Connection) -> None:
+    """Who asks again has moved the place the first time, and nobody else has, however far it is by now."""
+    await publish(broker, 3)
+    who = await consumer(broker)
+    (partition_id,) = (await broker.topics.existing("t")).partition_ids
+
+    def call(offset: int) -> AdvanceCall:
+        return AdvanceCall(lambda _: None, who.subscription_id, partition_id, offset, None)
+
+    first, same, next_one = call(0), call(0), call(1)
+    assert await advance(connection, [first], True) == [ADVANCED]
+    assert await advance(connection, [same], True) == [ELSEWHERE]
+    assert await advance(connection, [next_one], True) == [ADVANCED]
+    assert await advance(connection, [first], True) == [ADVANCED]
+    assert await advance(connection, [same], True) == [ELSEWHERE]
+    assert await drain(broker, who) == [b"2"]
+
+
 async def test_somebody_holds_the_place(broker: Broker, connection: Connection) -> None:
     """While a transaction elsewhere holds a consumer's lock, others are served; then it is, too."""
     await publish(broker, 2)
@@ -240,6 +277,22 @@ async def test_a_key_whose_message_cannot_be_fetched(broker: Broker) -> None:
         await broker.consuming.consume(who, key="k")
     broker.topics.elsewhere = None
     assert await broker.consuming.consume(who, key="k") == b"0"
+
+
+async def test_a_key_whose_message_is_gone(broker: Broker) -> None:
+    """While its store says nothing that is an error, when retention has removed it there is nothing."""
+    await publish(broker, 1)
+    who = await consumer(broker)
+    assert await broker.consuming.consume(who, key="k") == b"0"
+    partition_id = (await broker.topics.existing("t")).partition_ids[0]
+    broker.topics.elsewhere = Away(partition_id, None)
+    with pytest.raises(StoreUnavailable):
+        await broker.consuming.consume(who, key="k")
+    broker.topics.elsewhere = None
+    await broker.topics.purge("t")
+    await broker.topics.publish("t", [b"1"])
+    assert await broker.consuming.consume(who, key="k") is None
+    assert await broker.consuming.consume(who, key="l") == b"1"
 
 
 async def test_memory_is_bounded(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from nuncius.broker.errors import NoSuchTopic
 from nuncius.broker.reading_parts import Done, Means, Place, Request
 from nuncius.broker.topic import Topic
 from nuncius.store.advancing import ADVANCED, ELSEWHERE, AdvanceCall, RecallCall, Unread, UnreadCall
+from nuncius.store.errors import StoreUnavailable
 
 AHEAD = 2000  # entries that are read ahead for a consumer, over all its partitions
 LEAST_AHEAD = 16  # of one partition
@@ -237,16 +238,21 @@ class Reading:
             request.done(known)
         elif known is None:
             self._enter(request)
+        elif known[1] < 0:
+            request.done(None)  # retention has removed it
         else:
             self._means.start(self._give_again(request, *known))
 
     async def _give_again(self, request: Request, partition: int, offset: int) -> None:
-        """The message that an earlier request with this key got, if retention has left it."""
+        """The message that an earlier request with this key got."""
         try:
             topic = await self._means.find_topic(self.consumer.topic)
             entries = await self._means.fetch(topic, partition, offset, 1)
         except Exception as error:
             request.done(error)
             return
-        is_there = entries is not None and entries.first_offset == offset
-        request.done(entries.bodies[0] if entries is not None and is_there else None)
+        if entries is None or entries.first_offset != offset:
+            # Its broker is away; or it is being removed, then who asks again hears that there is nothing.
+            request.done(StoreUnavailable("the message of this Idempotency-Key cannot be read now"))
+        else:
+            request.done(entries.bodies[0])

@@ -1,5 +1,6 @@
 """Moving consumers on: many calls become one `advance_many`, one `unread_many` or one `find_consumed`."""
 
+import secrets
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -7,21 +8,25 @@ import msgspec
 
 from nuncius.store.combiner import Call, Detour
 from nuncius.store.driver import Connection
-from nuncius.store.lane import CONNECTION_ERRORS
 
-ADVANCE = "select nuncius.advance_many($1, $2, $3, $4, $5, $6, $7, $8)"
+ADVANCE = "select nuncius.advance_many($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 UNREAD = "select request, partitions, partition_ids, positions from nuncius.unread_many($1)"
 RECALL = "select request, partition, entry_offset from nuncius.find_consumed($1, $2)"
 
 MOVED, NO_SUBSCRIPTION, BUSY = -1, -2, -3
 ADVANCED, ELSEWHERE = 0, 1
+_OUTCOMES: dict[int, int | Detour] = {
+    MOVED: ADVANCED,
+    NO_SUBSCRIPTION: NO_SUBSCRIPTION,
+    BUSY: Detour.BUSY,
+}
 PER_CALL = 200  # bytes of memory a call costs
 
 
 class AdvanceCall(Call):
     """One entry for a subscription: its place moves from that entry to the next."""
 
-    __slots__ = ("may_be_moved", "offset", "partition_id", "request_key", "subscription_id")
+    __slots__ = ("mover", "offset", "partition_id", "request_key", "subscription_id")
 
     def __init__(
         self,
@@ -42,7 +47,7 @@ class AdvanceCall(Call):
         self.partition_id = partition_id
         self.offset = offset
         self.request_key = request_key
-        self.may_be_moved = False  # an answer was lost; one that says "busy" is none
+        self.mover = 0  # who moves it, the same when it is sent again; 0: it was not sent yet
 
 
 class Unread(msgspec.Struct, frozen=True, gc=False):
@@ -93,47 +98,33 @@ async def advance(connection: Connection, calls: Sequence[AdvanceCall], wait: bo
         if call.offset == stretch.end:  # else somebody has lost the thread, and is told so
             stretch.calls.append(call)
             stretch.end += 1
+    mover = secrets.randbits(63)
     numbers = {place: n for n, place in enumerate(stretches, 1)}
     for place, stretch in stretches.items():
+        stretch.calls[0].mover = stretch.calls[0].mover or mover
         for call in stretch.calls:
             if call.request_key is not None:
                 items.append(numbers[place])
                 keys.append(call.request_key)
                 offsets.append(call.offset)
-    try:
-        positions: list[int] = await connection.fetchval(
-            ADVANCE,
-            [place[0] for place in stretches],
-            [place[1] for place in stretches],
-            [stretch.first for stretch in stretches.values()],
-            [stretch.end for stretch in stretches.values()],
-            items,
-            keys,
-            offsets,
-            wait,
-        )
-    except CONNECTION_ERRORS:
-        for stretch in stretches.values():
-            for call in stretch.calls:
-                call.may_be_moved = True
-        raise
+    positions: list[int] = await connection.fetchval(
+        ADVANCE,
+        [place[0] for place in stretches],
+        [place[1] for place in stretches],
+        [stretch.first for stretch in stretches.values()],
+        [stretch.end for stretch in stretches.values()],
+        [stretch.calls[0].mover for stretch in stretches.values()],
+        items,
+        keys,
+        offsets,
+        wait,
+    )
     results: dict[AdvanceCall, Any] = {}
     for stretch, position in zip(stretches.values(), positions, strict=True):
-        outcome = _outcome(stretch, position)
+        outcome = _OUTCOMES.get(position, ELSEWHERE)
         for call in stretch.calls:
             results[call] = outcome
     return [results.get(call, ELSEWHERE) for call in calls]
-
-
-def _outcome(stretch: _Stretch, position: int) -> int | Detour:
-    if position == BUSY:
-        return Detour.BUSY
-    if position == NO_SUBSCRIPTION:
-        return NO_SUBSCRIPTION
-    # When the store fell silent and is asked again, it may have moved the place the first time.
-    if position == MOVED or (position == stretch.end and stretch.calls[0].may_be_moved):
-        return ADVANCED
-    return ELSEWHERE
 
 
 async def unread(connection: Connection, calls: Sequence[UnreadCall], _: bool) -> list[Any]:
@@ -147,7 +138,8 @@ async def unread(connection: Connection, calls: Sequence[UnreadCall], _: bool) -
 
 
 async def recall(connection: Connection, calls: Sequence[RecallCall], _: bool) -> list[Any]:
-    """Carries out a batch. Results: (partition, offset), or None where the key is new."""
+    """Carries out a batch. Results: (partition, offset), or None where the key is new. The offset is -1 if
+    retention has removed the entry."""
     results: list[tuple[int, int] | None] = [None] * len(calls)
     for request, partition, offset in await connection.fetch(
         RECALL, [call.subscription_id for call in calls], [call.request_key for call in calls]

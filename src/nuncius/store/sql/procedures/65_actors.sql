@@ -78,13 +78,14 @@ $$;
 
 -- Moves subscriptions on, each item from one position of a partition to another, if that is where it stands: so
 -- that several nodes may read for one consumer, and no entry is handed out twice. No two items are of the same
--- subscription and partition. p_items, p_keys and p_offsets belong to requests with a key: which item they are
--- part of, and which entry they get.
+-- subscription and partition. An item that comes again with the same mover, because its answer was lost, is moved
+-- once. p_items, p_keys and p_offsets belong to requests with a key: which item they are part of, and which entry
+-- they get.
 --
 -- Answers per item with -1, if it was moved; else where it stands, or
 --   -2 no such subscription or partition   -3 busy, see take_locks   -5 a key is known, nothing was moved
 create or replace function nuncius.advance_many(
-    p_subscriptions integer[], p_partition_ids integer[], p_from bigint[], p_to bigint[],
+    p_subscriptions integer[], p_partition_ids integer[], p_from bigint[], p_to bigint[], p_movers bigint[],
     p_items integer[], p_keys text[], p_offsets bigint[], p_wait boolean default true
 ) returns bigint[] language plpgsql as $$
 declare
@@ -118,19 +119,24 @@ begin
         where v_at[k.item] = p_from[k.item];
     end if;
 
-    insert into nuncius.positions (subscription_id, partition_id, position)
-    select a.subscription, a.id, a.target
-    from unnest(p_subscriptions, p_partition_ids, p_from, p_to, v_at) a(subscription, id, origin, target, at)
+    insert into nuncius.positions (subscription_id, partition_id, position, mover)
+    select a.subscription, a.id, a.target, a.mover
+    from unnest(p_subscriptions, p_partition_ids, p_from, p_to, p_movers, v_at)
+        a(subscription, id, origin, target, mover, at)
     where a.at = a.origin;
     return array(
-        select case when a.at = a.origin then -1 else a.at end
-        from unnest(v_at, p_from) with ordinality a(at, origin, n) order by a.n);
+        select case when a.at = a.origin or a.at > a.origin and exists (
+            select from nuncius.positions c
+            where c.subscription_id = a.subscription and c.partition_id = a.id and c.position = a.target
+                and c.mover = a.mover) then -1 else a.at end
+        from unnest(p_subscriptions, p_partition_ids, p_from, p_to, p_movers, v_at)
+            with ordinality a(subscription, id, origin, target, mover, at, n) order by a.n);
 end $$;
 
--- What requests with these keys got.
+-- What requests with these keys got; -1 for an entry that retention has removed since then.
 create or replace function nuncius.find_consumed(p_subscriptions integer[], p_keys text[])
 returns table (request integer, "partition" integer, entry_offset bigint) language sql stable as $$
-    select r.n::integer, p.partition, c.entry_offset
+    select r.n::integer, p.partition, case when c.entry_offset < p.first_offset then -1 else c.entry_offset end
     from unnest(p_subscriptions, p_keys) with ordinality r(subscription, key, n)
     join nuncius.consumed c on c.subscription_id = r.subscription and c.request_key = r.key
     join nuncius.partitions p using (partition_id)

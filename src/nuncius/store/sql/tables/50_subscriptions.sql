@@ -21,6 +21,7 @@ create table nuncius.positions (
     partition_id integer not null,
     position bigint not null,
     confirmed_at timestamptz not null default now(),
+    mover bigint, -- a number that whoever moved a consumer there knows it by
     primary key (subscription_id, partition_id, position)
 );
 

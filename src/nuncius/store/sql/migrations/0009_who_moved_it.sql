@@ -1,0 +1,4 @@
+-- A position says who put it there, so that whoever lost the answer can tell its own work from another's.
+alter table nuncius.positions add column mover bigint;
+drop function if exists nuncius.advance_many(
+    integer[], integer[], bigint[], bigint[], integer[], text[], bigint[], boolean);
