@@ -1,6 +1,7 @@
 """The connection between nodes: frames in any pieces, nonsense from either side, and every kind of answer."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -170,6 +171,28 @@ async def test_large_amounts(broker: Broker, served: tuple[LinkServer, int], lin
     await until(lambda: any(not peer.transport.is_reading() for peer in served[0].peers))
     broker.pressure.remove(1 << 30)
     assert [(await result).offset for result in results] == list(range(12))
+
+
+async def test_a_node_that_is_gone_gets_no_answer(
+    connection: Connection,
+    broker: Broker,
+    served: tuple[LinkServer, int],
+    link: Link,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What it sent is stored, and nothing else happens."""
+    await broker.topics.create("news")
+    async with connection.transaction():
+        await connection.execute("lock table nuncius.entries in share mode")  # nothing is stored
+        sent = asyncio.ensure_future(forwarded(link, send([b"a"])))
+        await until(lambda: broker.pressure.level > 0)
+        link.leave()
+        assert isinstance(await sent, ConnectionError)
+        await until(lambda: not served[0].peers)
+    await until(lambda: broker.pressure.level == 0)
+    (info,) = await broker.topics.find(["news"])
+    assert info.partitions[0].next_offset == 1
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
 
 
 async def test_a_node_that_stops_answers_first(dsn: str, connection: Connection) -> None:

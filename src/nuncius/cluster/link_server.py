@@ -179,6 +179,6 @@ class Peer(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flushing = False
-        if self._answers.sent or self._answers.found or self._answers.failed:
-            self.transport.write(link_codec.encode(self._answers))
-            self._answers = Answers([], [], [])
+        answers, self._answers = self._answers, Answers([], [], [])
+        if (answers.sent or answers.found or answers.failed) and not self.transport.is_closing():
+            self.transport.write(link_codec.encode(answers))
