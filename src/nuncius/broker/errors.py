@@ -14,6 +14,10 @@ class InvalidInput(BrokerError):
     """A name, a number or a size is not allowed."""
 
 
+class TooLarge(InvalidInput):
+    """More bytes than allowed."""
+
+
 class NotFound(BrokerError):
     """Base of "there is no such thing"."""
 
@@ -66,4 +70,5 @@ __all__ = [
     "StoreError",
     "StoreUnavailable",
     "TakenOver",
+    "TooLarge",
 ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from nuncius.broker.errors import InvalidInput
+from nuncius.broker.errors import InvalidInput, TooLarge
 
 NAME_LENGTH = 255
 INT32 = 2**31 - 1
@@ -49,7 +49,7 @@ def check_bodies(limits: Limits, bodies: Sequence[bytes]) -> int:
     size = 0
     for body in bodies:
         if len(body) > limits.max_body:
-            raise InvalidInput(f"a message has at most {limits.max_body} bytes, not {len(body)}")
+            raise TooLarge(f"a message has at most {limits.max_body} bytes, not {len(body)}")
         size += len(body)
     return size
 

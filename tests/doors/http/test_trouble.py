@@ -151,11 +151,12 @@ async def test_keep_alive_and_pipelining(node: Node) -> None:
     peer.close()
 
 
-@pytest.mark.parametrize("endless", [b"GET /", b"GET / HTTP/1.1\r\nx: ", b"GET / HTTP/1.1\r\nx"])
-async def test_a_head_without_an_end(node: Node, endless: bytes) -> None:
-    """Nobody waits for it for ever, and it is not collected in memory."""
+@pytest.mark.parametrize("end", [b"", b"\r\n\r\n"])
+@pytest.mark.parametrize("beginning", [b"GET /", b"GET / HTTP/1.1\r\nx: ", b"GET / HTTP/1.1\r\nx"])
+async def test_a_head_that_is_too_large(node: Node, beginning: bytes, end: bytes) -> None:
+    """It is refused, whole or without an end: nobody waits for that, and it is not collected in memory."""
     peer = await node.connect()
-    peer.writer.write(endless.ljust(MAX_HEAD + 1, b"x"))
+    peer.writer.write(beginning.ljust(MAX_HEAD + 30, b"x") + end)
     async with asyncio.timeout(60):
         said = await peer.reader.read()
     assert said.startswith(b"HTTP/1.1 400 ")

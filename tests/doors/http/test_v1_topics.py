@@ -144,10 +144,22 @@ async def test_raw_messages(node: Node) -> None:
     assert (await node.get("/v1/topics/nope/partitions/1/messages")).status == 404
 
 
+async def test_what_is_not_there(node: Node) -> None:
+    """An unknown path or method under /v1 is told in the way of /v1, the description's own included."""
+    for path in ("/v1", "/v1/", "/v1/nothing", "/v1/topics/", "/v1/topics//messages"):
+        answer = await node.get(path)
+        assert (answer.status, answer.json["error"]) == (404, "not_found")
+    for path, allowed in (("/v1/topics", "GET, POST"), ("/v1/openapi.json", "GET, HEAD")):
+        answer = await node.delete(path)
+        assert (answer.status, answer.json["error"]) == (405, "method_not_allowed")
+        assert answer.headers["allow"] == allowed
+
+
 async def test_limits(dsn: str) -> None:
     """Too large a message, a request or a batch has the status that says so."""
     async with running_node(dsn, limits=Limits(max_body=100, max_batch=3, max_partitions=5)) as node:
-        assert (await node.post("/v1/topics/t/messages", {"body": "x" * 101})).status == 400
+        answer = await node.post("/v1/topics/t/messages", {"body": "x" * 101})
+        assert (answer.status, answer.json["error"]) == (413, "too_large")
         assert (await node.post("/v1/topics/t/messages/raw", b"x" * 100)).status == 201
         answer = await node.post("/v1/topics/t/messages/raw", b"x" * 101)
         assert (answer.status, answer.json["error"]) == (413, "too_large")

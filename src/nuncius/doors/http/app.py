@@ -63,8 +63,8 @@ class App:
                 await _answer(exchange, Failed(403, "not_allowed", STRANGER))
             elif methods is not None:
                 name = path.decode()
-                await methods.get(scope["method"], report.unknown)(exchange)
-            elif path.startswith(PREFIX):
+                await methods.get(scope["method"], _no_such_method)(exchange)
+            elif path.startswith(PREFIX) or path == b"/v1":
                 name = await self._operate(exchange, path)
             elif self._console is not None and is_console(path):
                 name = "/console"
@@ -101,6 +101,14 @@ class App:
             await _answer(exchange, Failed(500, "internal", text))
         else:
             await report.refuse(exchange, text, 500)
+
+
+async def _no_such_method(exchange: Exchange) -> None:
+    if exchange.scope["raw_path"].startswith(PREFIX):
+        allowed = [(b"allow", b"GET, HEAD")]  # of what needs no check
+        await _answer(exchange, Failed(405, "method_not_allowed", "this path takes GET, HEAD", allowed))
+    else:
+        await report.unknown(exchange)
 
 
 async def _answer(exchange: Exchange, error: Failed) -> None:

@@ -29,6 +29,7 @@ from nuncius.doors.http.v1_model import Limit
 
 DOOR = "http"
 MAX_HEAD = 64 << 10  # bytes
+HEAD_TOO_LARGE = f"The head of a request has at most {MAX_HEAD} bytes."
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -51,11 +52,19 @@ class HttpConnection(HttpToolsProtocol):
         is_body = getattr(self.cycle, "more_body", False)  # there is no cycle before the first request
         super().data_received(data if is_body else declined(data))
         if self._unfinished > MAX_HEAD and not self.transport.is_closing():
-            self.send_400_response(f"The head of a request has at most {MAX_HEAD} bytes.")
+            self.send_400_response(HEAD_TOO_LARGE)
+
+    def send_400_response(self, msg: str) -> None:
+        super().send_400_response(HEAD_TOO_LARGE if self._unfinished > MAX_HEAD else msg)
 
     def on_headers_complete(self) -> None:
+        if self._unfinished > MAX_HEAD and self._size_of_head() > MAX_HEAD:
+            raise ValueError(HEAD_TOO_LARGE)  # the parser goes no further
         self._unfinished = 0
         super().on_headers_complete()
+
+    def _size_of_head(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
 
     def on_body(self, body: bytes) -> None:
         self._unfinished = 0

@@ -14,8 +14,9 @@ from nuncius.broker.errors import (
     NotHeld,
     OutcomeUnknown,
     StoreError,
+    TooLarge,
 )
-from nuncius.doors.http.exchange import Headers, TooLarge
+from nuncius.doors.http.exchange import Headers
 
 Word = Literal[
     "invalid",

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
-from nuncius.broker.errors import InvalidInput
+from nuncius.broker.errors import InvalidInput, TooLarge
 from nuncius.broker.model import Pressure
 from nuncius.doors.begun import Begun, TooMuch
 
@@ -19,10 +19,6 @@ JSON = b"application/json"
 MAX_QUERY_FIELDS = 100
 
 T = TypeVar("T")
-
-
-class TooLarge(InvalidInput):
-    """The body of a request has more bytes than allowed."""
 
 
 class Disconnected(Exception):

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from nuncius.broker.actors import MAX_ID
-from nuncius.doors.http.exchange import Exchange, TooLarge
+from nuncius.broker.errors import TooLarge
+from nuncius.doors.http.exchange import Exchange
 
 ABSENT = "Required fields absent in request"
 NOT_JSON = "The request body is not valid JSON"
