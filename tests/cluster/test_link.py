@@ -157,7 +157,7 @@ async def test_nobody_there(served: tuple[LinkServer, int]) -> None:
     link.look(FetchCall(looked.set_result, None, 1, 0, 10))
     assert await looked is None  # as if there were nothing
     await server.open("127.0.0.1", port)
-    link.probe()
+    link.probe(10)
     await link.probed()
     assert not link.is_down
     assert (await forwarded(link, send([b"a"]))).offset == 0

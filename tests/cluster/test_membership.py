@@ -139,6 +139,23 @@ async def test_only_healthy_ones(connection: Connection, members: Members, place
         await members.remove_broker(9)
 
 
+async def test_the_silent_are_not_chosen(
+    connection: Connection, members: Members, placement: Placement
+) -> None:
+    """Of healthy brokers those get partitions that were heard a moment ago; if there are none, the others."""
+    ids = [await members.enter(HOST, 1000 + n, 41, ("broker",)) for n in range(2)]
+    await connection.execute(
+        "update nuncius.nodes set last_heard = clock_timestamp() - interval '3 seconds' where node_id = $1",
+        ids[0],
+    )
+    placement.silence = 60.0
+    topic_id = await topic(connection, 50)
+    assert await brokers_of(placement, topic_id) == {2}
+    await members.leave(ids[1], 41)
+    assert await placement.reassign() == 50
+    assert await brokers_of(placement, topic_id) == {1}
+
+
 async def test_what_has_entries_stays(connection: Connection, members: Members, placement: Placement) -> None:
     """An empty partition goes to the store of its broker; one with entries stays where they are, and the
     broker serves it there."""

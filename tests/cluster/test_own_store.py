@@ -325,6 +325,43 @@ async def test_one_of_several_that_count_fails(
     assert everything(await bodies(owner.broker, "news")) == [b"0", b"2"]
 
 
+async def test_no_other_partition(dsn: str, away: str, writer: Node) -> None:
+    """A topic whose partitions are all in the store of a broker that is away gets one more at another broker,
+    and no more than one; what is published in order stays so. What must go there is refused nevertheless."""
+    topics = writer.broker.topics
+    async with node(dsn, "broker", port=1000, own_store=away) as owner:
+        await known(writer, 1)
+        await topics.publish("news", [b"0"])
+        async with node(dsn, "broker", port=1100):
+            await known(writer, 2)
+            await owner.crash()
+            alice = await writer.broker.publishers.find("alice", lasting=True)
+            counted = [topics.publish("news", [b"a%02d" % n], publisher=alice, count=n) for n in range(1, 21)]
+            free = [topics.publish("news", [b"f"]) for _ in range(20)]
+            placed = await asyncio.gather(*counted, *free)
+            assert {(each.partition, each.skipped) for each in placed} == {(2, 0)}
+            assert len((await topics.existing("news")).partition_ids) == 2
+            with pytest.raises(StoreUnavailable, match="partition 1 of topic"):
+                await topics.publish("news", [b"x"], partition=1)
+            found = (await bodies(writer.broker, "news"))[2]
+            assert [body for body in found if body != b"f"] == [b"a%02d" % n for n in range(1, 21)]
+
+
+async def test_a_new_topic_is_not_given_to_who_is_lost(dsn: str, away: str, writer: Node) -> None:
+    """Who has found a broker lost gives it no partition, though the others still believe in it."""
+    async with node(dsn, "broker", port=1000, own_store=away) as owner:
+        await known(writer, 1)
+        await writer.broker.topics.publish("news", [b"0"])
+        async with node(dsn, "broker", port=1100):
+            await known(writer, 2)
+            await owner.crash()
+            await until(lambda: writer.participant.router.forwarding.lost == [1])
+            await writer.broker.topics.create("more", 20)
+            await writer.broker.topics.publish("more", [b"a"])
+            given = await value(dsn, "select count(*) from nuncius.assignments where broker_id = 1")
+            assert given == 1
+
+
 async def test_nobody_else(writer: Node, owner: Node) -> None:
     """When every partition is in the store of a broker that is away, there is nowhere to go."""
     await writer.broker.topics.publish("news", [b"a"])

@@ -10,6 +10,7 @@ from cluster.inside import Node, bodies, everything, node
 from nuncius.broker.errors import StoreUnavailable
 from nuncius.broker.model import Placed
 from nuncius.cluster import forwarding
+from nuncius.store.driver import Connection
 from racing import until
 
 
@@ -173,11 +174,31 @@ async def test_a_broker_that_hangs(
     writer: Node, first: Node, second: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker that takes requests and answers none is given up; another answers."""
-    monkeypatch.setattr("nuncius.cluster.link.HANG_SECONDS", 0.3)
+    monkeypatch.setattr("nuncius.cluster.forwarding.HANG_SECONDS", 0.3)
     await writer.broker.topics.create("news", 8)
     await writer.broker.topics.publish("news", [b"0"])
     for peer in first.participant.server.peers:
         peer.transport.pause_reading()
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(writer.broker.topics.publish("news", [b"1"]) for _ in range(16)))
+    assert len(everything(await bodies(second.broker, "news"))) == 17
+
+
+async def test_a_broker_that_nobody_hears(
+    connection: Connection, writer: Node, first: Node, second: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that answers nothing and is not heard either, as when its machine is gone, is given up sooner."""
+    monkeypatch.setattr("nuncius.cluster.forwarding.HANG_SECONDS", 1e6)
+    monkeypatch.setattr("nuncius.cluster.forwarding.SILENT_SECONDS", 0.1)
+    await writer.broker.topics.create("news", 8)
+    await writer.broker.topics.publish("news", [b"0"])
+    for peer in first.participant.server.peers:
+        peer.transport.pause_reading()
+    assert first.participant.watch.task is not None
+    first.participant.watch.task.cancel()
+    await connection.execute(
+        "update nuncius.nodes set last_heard = now() - interval '6 seconds' where port = 1000"
+    )
     async with asyncio.timeout(60):
         await asyncio.gather(*(writer.broker.topics.publish("news", [b"1"]) for _ in range(16)))
     assert len(everything(await bodies(second.broker, "news"))) == 17

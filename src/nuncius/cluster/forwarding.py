@@ -20,6 +20,8 @@ NO_BROKER = "no broker answers; nothing was stored"
 LOST_BROKER = "the broker was lost, and no other answers; the entries may be stored"
 PATIENCE = 3.0  # seconds that a call waits for a broker when there is none
 SEEK_SECONDS = 0.1
+HANG_SECONDS = 10.0
+SILENT_SECONDS = 2.0  # for a broker that the others do not hear either
 
 
 @dataclass(slots=True)
@@ -58,7 +60,7 @@ class Forwarding:
                 del self.links[number]
                 link.leave()
             elif member.is_alive or not link.is_down:
-                link.probe()
+                link.probe(HANG_SECONDS if member.is_alive else SILENT_SECONDS)
 
     def _flushed(self) -> None:
         self.flushes += 1
@@ -80,6 +82,11 @@ class Forwarding:
         """Whether new entries may go to the broker whose own store this is."""
         broker = self._brokers_of_stores.get(store)
         return broker is not None and not self.members[broker].removed and self._link(broker) is not None
+
+    @property
+    def lost(self) -> list[int]:
+        """Brokers that did not answer when they were last tried."""
+        return [broker for broker, link in self.links.items() if link.is_down]
 
     @property
     def has_any(self) -> bool:

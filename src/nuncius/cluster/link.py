@@ -19,7 +19,6 @@ from nuncius.store.fetching import FetchCall
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 2.0
-HANG_SECONDS = 10.0
 FRAME_BYTES = 4 << 20
 
 
@@ -87,11 +86,11 @@ class Link(asyncio.Protocol):
         self._asks.append(Look(self._last_id, call.partition_id, call.position, call.limit))
         self._flush_soon()
 
-    def probe(self) -> None:
-        """Tries to connect, if it does not already; and ends a connection that hangs."""
+    def probe(self, patience: float) -> None:
+        """Tries to connect, if it does not already; and ends a connection that hangs for so many seconds."""
         if self._transport is None:
             self._connect()
-        elif self.is_waiting and self._loop.time() - self._heard_at > HANG_SECONDS:
+        elif self.is_waiting and self._loop.time() - self._heard_at > patience:
             log.warning("a broker does not answer", extra={"broker": f"{self.host}:{self.port}"})
             self._transport.abort()
 

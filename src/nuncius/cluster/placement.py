@@ -1,5 +1,6 @@
 """Which broker serves which partition. PostgreSQL decides; nodes ask."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nuncius.store.store import Store
@@ -24,16 +25,19 @@ class Placement:
         self._store = store
         self.silence = silence
 
-    async def route(self, topic_id: int) -> Route:
-        """Who serves a topic; partitions that nobody serves are given to healthy brokers, at random."""
+    async def route(self, topic_id: int, lost: Sequence[int] = ()) -> Route:
+        """Who serves a topic; partitions that nobody serves are given to healthy brokers, at random, and not
+        to those that are lost, as far as this node knows."""
         route = await self._route(topic_id)
-        if None in route.brokers and await self.place(topic_id):
+        if None in route.brokers and await self.place(topic_id, lost):
             route = await self._route(topic_id)
         return route
 
-    async def place(self, topic_id: int) -> int:
+    async def place(self, topic_id: int, lost: Sequence[int] = ()) -> int:
         """Gives partitions that have no broker one. Answers how many."""
-        rows = await self._store.query("select nuncius.place_partitions($1, $2)", topic_id, self.silence)
+        rows = await self._store.query(
+            "select nuncius.place_partitions($1, $2, $3)", topic_id, self.silence, lost
+        )
         placed: int = rows[0][0]
         return placed
 

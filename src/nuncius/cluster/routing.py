@@ -3,16 +3,26 @@
 A broker stores what belongs to the common store by itself. Any other node sends it to the broker that has
 the partition; if that one does not answer, to another, for all of them reach the common store. Entries of a
 broker's own store go to that broker, from wherever, and to nobody else: while it is away, what may go
-anywhere goes elsewhere, what must go there is refused, and readers find nothing new.
+anywhere goes elsewhere, into a new partition if there is no other, what must go there is refused, and readers
+find nothing new.
 """
 
+import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from nuncius.broker import Broker
-from nuncius.broker.errors import CallFailed, NoSuchTopic, OutcomeUnknown, StoreUnavailable
+from nuncius.broker.errors import (
+    BrokerError,
+    CallFailed,
+    NoSuchTopic,
+    OutcomeUnknown,
+    StoreError,
+    StoreUnavailable,
+)
 from nuncius.broker.model import Topic
 from nuncius.broker.names import Names
 from nuncius.cluster.claims import Claims
@@ -25,6 +35,8 @@ from nuncius.cluster.placement import Placement, Route
 from nuncius.cluster.scattering import Parts, parts_of, send_of
 from nuncius.store.fetching import FetchCall
 from nuncius.store.publishing import PublishCall
+
+log = logging.getLogger(__name__)
 
 MAX_MOVES = 5
 
@@ -51,6 +63,10 @@ class Router:
         self._catalogue = broker.catalogue
         self._counted: Counter[int] = Counter()  # by publisher: calls under way
         self._turns: dict[int, tuple[int, int]] = {}  # by topic; and how many frames there were then
+        self._growing: dict[
+            str, list[Callable[[], None]]
+        ] = {}  # topics, and calls that wait for that, in order
+        self._tasks: set[asyncio.Task[None]] = set()
         self.forwarding = Forwarding()
 
     async def learn_elsewhere(self) -> None:
@@ -60,7 +76,7 @@ class Router:
     async def _load(self, name: str) -> Route:
         for _ in range(MAX_MOVES):
             topic = await self._broker.topics.names.find(name)
-            route = await self._placement.route(topic.topic_id)
+            route = await self._placement.route(topic.topic_id, self.forwarding.lost)
             if route.stores:
                 if not route.is_common:
                     await self.learn_elsewhere()
@@ -128,7 +144,10 @@ class Router:
     # Publishing
 
     def _go(self, call: PublishCall, moves: int) -> None:
-        self._routes.when_known(call.topic_name, partial(self._routed, call, moves))
+        if call.topic_name in self._growing:
+            self._growing[call.topic_name].append(partial(self._go, call, moves))
+        else:
+            self._routes.when_known(call.topic_name, partial(self._routed, call, moves))
 
     def _routed(self, call: PublishCall, moves: int, route: Route | Exception) -> None:
         if isinstance(route, Exception):
@@ -138,6 +157,8 @@ class Router:
             self._broker.topics.place(call, Topic(route.topic_id, call.topic_name, route.partition_ids))
         if route.is_common:
             self._send_to_common(call, route, moves)
+        elif self._is_stuck(call, route):
+            self._make_room(call, route, moves)
         elif call.publisher_id is None:
             self._send_to_stores(call, route, moves)
         else:
@@ -208,6 +229,33 @@ class Router:
         self.forwarding.send_to_common(send, broker, done)
 
     # Topics in several stores
+
+    def _is_stuck(self, call: PublishCall, route: Route) -> bool:
+        """Whether it may go anywhere, and all partitions are in the stores of brokers that are away."""
+        is_free = call.chosen is None and call.keys is None
+        return is_free and not any(map(self._is_writable, route.stores))
+
+    def _make_room(self, call: PublishCall, route: Route, moves: int) -> None:
+        """The topic gets one more partition, at a broker that is there."""
+        name = call.topic_name
+        if name in self._growing:
+            self._growing[name].append(partial(self._go, call, 2))
+        elif moves != 1 or not (self._is_broker or self.forwarding.has_any):
+            self._look_again(call, moves, StoreUnavailable(NO_BROKER))
+        else:
+            self._growing[name] = [partial(self._go, call, 2)]
+            task = asyncio.get_running_loop().create_task(self._grow(name, len(route.stores) + 1))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _grow(self, name: str, partitions: int) -> None:
+        try:
+            await self._broker.topics.grow(name, partitions)
+        except (BrokerError, StoreError) as error:
+            log.warning("a topic did not grow", extra={"topic": name, "error": str(error)})
+        self._routes.forget(name)
+        for go in self._growing.pop(name):
+            go()
 
     def _send_to_stores(self, call: PublishCall, route: Route, moves: int) -> None:
         free = call.chosen is None and call.keys is None and call.publisher_id is None

@@ -2,3 +2,5 @@
 alter table nuncius.positions add column mover bigint;
 drop function if exists nuncius.advance_many(
     integer[], integer[], bigint[], bigint[], integer[], text[], bigint[], boolean);
+-- Partitions are not given to brokers that somebody has found lost.
+drop function if exists nuncius.place_partitions(integer, double precision);

@@ -105,11 +105,12 @@ begin
     return true;
 end $$;
 
--- Gives partitions of a topic that have no broker one of the healthy brokers at random. A broker with a store of
--- its own gets an empty partition there; one that has entries here stays here, and that broker serves it.
--- Answers how many got one.
-create or replace function nuncius.place_partitions(p_topic_id integer, p_silence double precision)
-returns integer language plpgsql as $$
+-- Gives partitions of a topic that have no broker one of the healthy brokers at random: of those that were heard a
+-- moment ago and are not in p_lost, if there are any. A broker with a store of its own gets an empty partition
+-- there; one that has entries here stays here, and that broker serves it. Answers how many got one.
+create or replace function nuncius.place_partitions(
+    p_topic_id integer, p_silence double precision, p_lost integer[] default '{}'
+) returns integer language plpgsql as $$
 declare
     v_partition integer;
     v_broker record;
@@ -121,7 +122,8 @@ begin
             select from nuncius.assignments a where a.partition_id = p.partition_id)
         order by 1
     loop
-        select broker_id, store_id into v_broker from nuncius.healthy_brokers(p_silence) order by random() limit 1;
+        select broker_id, store_id into v_broker from nuncius.healthy_brokers(p_silence)
+        order by broker_id = any (p_lost), last_heard < clock_timestamp() - interval '2 seconds', random() limit 1;
         exit when not found;
         perform pg_advisory_xact_lock(78001, v_partition);
         update nuncius.partitions set store_id = v_broker.store_id
@@ -157,7 +159,8 @@ begin
     ), chosen as (
         select l.partition_id, (
             select h.broker_id from nuncius.healthy_brokers(p_silence) h
-            where l.partition_id is not null order by random() limit 1) as broker_id
+            where l.partition_id is not null
+            order by h.last_heard < clock_timestamp() - interval '2 seconds', random() limit 1) as broker_id
         from lost l
     )
     update nuncius.assignments a set broker_id = c.broker_id from chosen c
