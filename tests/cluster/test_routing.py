@@ -187,7 +187,7 @@ async def test_a_broker_that_hangs(
 async def test_a_broker_that_nobody_hears(
     connection: Connection, writer: Node, first: Node, second: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker that answers nothing and is not heard either, as when its machine is gone, is given up sooner."""
+    """A broker that does not answer and is not heard either, its machine being gone, is given up sooner."""
     monkeypatch.setattr("nuncius.cluster.forwarding.HANG_SECONDS", 1e6)
     monkeypatch.setattr("nuncius.cluster.forwarding.SILENT_SECONDS", 0.1)
     await writer.broker.topics.create("news", 8)

@@ -1,6 +1,9 @@
 """Signs of life, metrics, and who has been silent for too long."""
 
+import asyncio
 import logging
+import os
+import signal
 from typing import Any
 
 import pytest
@@ -9,7 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from doors.http.peer import Node
 from doors.http.test_report import consume, consumer, produce, producer
 from nuncius.broker import Broker
+from nuncius.doors.http import plain
 from nuncius.store.driver import Connection
+from racing import backends, until
 
 
 async def samples(node: Node) -> dict[str, float]:
@@ -27,6 +32,28 @@ async def test_signs_of_life(node: Node) -> None:
     for path, text in (("/livez", b"ok\n"), ("/readyz", b"ready\n")):
         answer = await node.get(path)
         assert (answer.status, answer.content) == (200, text)
+
+
+async def test_a_store_that_hangs(node: Node, observer: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks whether the node is ready is told that it is not; the node is alive, and ready again later."""
+    monkeypatch.setattr(plain, "READY_SECONDS", 0.3)
+    assert (await node.get("/readyz")).status == 200
+    pids = await backends(observer, "nuncius pool")
+    assert pids
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        async with asyncio.timeout(60):
+            assert (await node.get("/readyz")).status == 503
+            assert (await node.get("/livez")).status == 200
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+    async def is_ready() -> bool:
+        return (await node.get("/readyz")).status == 200
+
+    await until(is_ready)
 
 
 async def test_metrics(node: Node) -> None:

@@ -7,7 +7,6 @@ and the others are counted together; of subscriptions only those furthest behind
 """
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,10 +14,10 @@ from datetime import datetime
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from nuncius.broker.errors import StoreError
 from nuncius.broker.facts import Facts, Overview, Wish
 from nuncius.broker.facts_store import StoreFacts
 from nuncius.broker.facts_subscriptions import SubscriptionFacts
+from nuncius.doors.http.answering import in_time
 
 MOST_NAMES = 100
 OTHERS = "_others"
@@ -52,9 +51,9 @@ class StoreMetrics(Collector):
             begin = loop.time()
             if begin < self._next:
                 return
-            self._is_up = await _in_time(self._answers())
+            self._is_up = await in_time(self._answers(), ANSWER_SECONDS)
             if self._is_up and begin >= self._next_look:
-                await _in_time(self._look())
+                await in_time(self._look(), ANSWER_SECONDS)
                 self._next_look = loop.time() + RESPITE * (loop.time() - begin)
             self._next = begin + FRESH_SECONDS
 
@@ -78,15 +77,6 @@ class StoreMetrics(Collector):
             yield from _topics(self._figures)
             yield from _subscriptions(self._figures)
             yield from _everything(self._figures)
-
-
-async def _in_time(asked: Awaitable[None]) -> bool:
-    """Whether the store has answered."""
-    with contextlib.suppress(TimeoutError, StoreError):
-        async with asyncio.timeout(ANSWER_SECONDS):
-            await asked
-        return True
-    return False
 
 
 def _queues(figures: _Figures) -> Iterable[Metric]:

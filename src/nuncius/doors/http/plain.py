@@ -1,11 +1,10 @@
 """Endpoints without a body to check: signs of life, metrics, the description of the API and its page."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.resources import files
 
-from nuncius.broker.errors import StoreError
 from nuncius.doors.http import metrics, openapi
+from nuncius.doors.http.answering import in_time
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.exchange import Exchange
 from nuncius.doors.http.operations import Operation
@@ -44,13 +43,10 @@ class Plain:
 
     async def is_ready(self, exchange: Exchange) -> None:
         """Ready is a node whose store answers, and that does not stop."""
-        try:
-            async with asyncio.timeout(READY_SECONDS):
-                await self._desk.broker.actors.answers()
-        except (TimeoutError, StoreError):
-            await exchange.answer(503, b"the store does not answer\n", TEXT)
-        else:
+        if await in_time(self._desk.broker.actors.answers(), READY_SECONDS):
             await exchange.answer(200, b"ready\n", TEXT)
+        else:
+            await exchange.answer(503, b"the store does not answer\n", TEXT)
 
     async def metrics(self, exchange: Exchange) -> None:
         await exchange.answer(200, await self._desk.metrics.text(), metrics.CONTENT_TYPE)
