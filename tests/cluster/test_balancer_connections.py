@@ -135,6 +135,7 @@ async def test_too_many_clients(world: World) -> None:
         (b"nonsense\r\n\r\n", b"this is not HTTP"),
         (b"GET / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n", b"connect a WebSocket"),
         (b"GET / HTTP/1.1\r\nx: " + b"x" * 70_000 + b"\r\n\r\n", b"at most 65536 bytes"),
+        (b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n", b"at most 65536 bytes"),
     ],
 )
 async def test_what_makes_no_sense(world: World, request_bytes: bytes, expected: bytes) -> None:

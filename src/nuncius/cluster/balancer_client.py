@@ -83,7 +83,7 @@ class Client(asyncio.Protocol):
         self._body: list[bytes] = []
         self._alive = True
         self._in_body = False
-        self._size = 0  # of the headers
+        self._size = 0  # of the head
         self._length = 0  # of the body
 
     # asyncio
@@ -136,6 +136,7 @@ class Client(asyncio.Protocol):
 
     def on_url(self, url: bytes) -> None:
         self._url += url
+        self._size += len(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         lower = name.lower()
@@ -153,6 +154,7 @@ class Client(asyncio.Protocol):
         if self._parser.should_upgrade():
             self._refused = "this is a balancer: connect a WebSocket to a manager"
             raise Refused
+        self._check(self._size, MAX_HEADERS)
         self._in_body = True
         self._size = self._unfinished = 0
         self._alive = self._parser.should_keep_alive()
