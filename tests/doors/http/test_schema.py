@@ -76,4 +76,6 @@ async def test_the_description(node: Node) -> None:
     assert {p["name"] for p in publish["parameters"]} == {"topic", "partition", "Idempotency-Key"}
     assert publish["requestBody"]["content"]["application/json"]["schema"]["$ref"].endswith("/NewMessage")
     assert set(publish["responses"]) == {"201", "400", "404", "409", "413", "415", "503"}
-    assert "NewMessage" in described["components"]["schemas"]
+    schemas = described["components"]["schemas"]
+    assert "NewMessage" in schemas
+    assert schemas["Message"]["properties"]["time"] == {"type": "string", "format": "date-time"}

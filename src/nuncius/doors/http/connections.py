@@ -25,7 +25,7 @@ from nuncius.doors.http.corked import corked
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.errors import Failed
 from nuncius.doors.http.operations import operation
-from nuncius.doors.http.v1_model import Limit
+from nuncius.doors.http.v1_model import Limit, Time
 
 DOOR = "http"
 MAX_HEAD = 64 << 10  # bytes
@@ -103,8 +103,8 @@ class Connection(msgspec.Struct):
     speaks: str
     identity: str
     mode: str
-    since: datetime
-    last_active: datetime
+    since: Time
+    last_active: Time
     bytes_in: int
     bytes_out: int | None
 

@@ -1,6 +1,5 @@
 """The whole of it on one page: figures, what to look at, the deepest queues, the longest lags."""
 
-from datetime import datetime
 from typing import Annotated
 
 import msgspec
@@ -9,6 +8,7 @@ from nuncius.broker.facts import Overview, Wish
 from nuncius.broker.facts_store import Advice
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.operations import operation
+from nuncius.doors.http.v1_model import Time
 
 
 class Deep(msgspec.Struct):
@@ -16,7 +16,7 @@ class Deep(msgspec.Struct):
 
     queue: str
     messages: int
-    oldest: datetime | None
+    oldest: Time | None
 
 
 class Lagging(msgspec.Struct):
@@ -26,7 +26,7 @@ class Lagging(msgspec.Struct):
     subscriber: str
     lag: int
     failures: int
-    confirmed_at: datetime | None
+    confirmed_at: Time | None
 
 
 class NodeSeen(msgspec.Struct):

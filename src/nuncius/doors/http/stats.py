@@ -13,6 +13,7 @@ from nuncius.broker.counters import KINDS
 from nuncius.broker.counters_model import quantile
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.operations import operation
+from nuncius.doors.http.v1_model import Time
 
 MOST_QUEUES = 200
 SHARES = (0.5, 0.95, 0.99)
@@ -59,7 +60,7 @@ class ProcessStats(msgspec.Struct):
 
     worker: int
     pid: int
-    started_at: datetime
+    started_at: Time
     accepted_bytes: int
     connections: int
     messages: dict[str, Amount]
@@ -71,7 +72,7 @@ class Stats(msgspec.Struct):
     did not answer in time, and are not in these sums."""
 
     version: str
-    started_at: datetime
+    started_at: Time
     seconds: float
     accepted_bytes: int
     messages: dict[str, Amount]

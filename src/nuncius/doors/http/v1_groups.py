@@ -1,6 +1,5 @@
 """Groups: several members share a subscription."""
 
-from datetime import datetime
 from typing import Annotated
 
 import msgspec
@@ -9,7 +8,7 @@ from nuncius.broker.groups import LONGEST_SESSION, SHORTEST_SESSION
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.exchange import Exchange
 from nuncius.doors.http.operations import operation
-from nuncius.doors.http.v1_model import Message, Name, Number, Offset, messages_of
+from nuncius.doors.http.v1_model import Message, Name, Number, Offset, Time, messages_of
 from nuncius.doors.http.v1_subscriptions import Page, Position
 
 PATH = "/v1/topics/{topic}/subscriptions/{subscription}/members"
@@ -29,8 +28,8 @@ class Joined(msgspec.Struct):
 class Member(msgspec.Struct):
     member: int
     name: str
-    joined_at: datetime
-    last_seen: datetime
+    joined_at: Time
+    last_seen: Time
     partitions: list[int]
 
 

@@ -1,19 +1,18 @@
 """Who is active, and who has been silent for too long."""
 
-from datetime import datetime
 from typing import Literal
 
 import msgspec
 
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.operations import operation
-from nuncius.doors.http.v1_model import Limit
+from nuncius.doors.http.v1_model import Limit, Time
 
 
 class Actor(msgspec.Struct):
     kind: Literal["producer", "consumer", "broker"]
     id: int
-    last_active: datetime
+    last_active: Time
     active: bool
 
 

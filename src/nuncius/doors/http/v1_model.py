@@ -23,6 +23,7 @@ Offset = Annotated[int, msgspec.Meta(ge=0, le=INT64)]
 Wait = Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT, description="Seconds to wait for the first one.")]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=MAX_MESSAGES)]
 Encoding = Literal["utf-8", "base64"]
+Time = Annotated[datetime, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 
 
 class NewMessage(msgspec.Struct, forbid_unknown_fields=True):
@@ -46,7 +47,7 @@ class Message(msgspec.Struct):
 
     partition: int
     offset: int
-    time: datetime
+    time: Time
     body: str
     encoding: Encoding
     key: str | None = None

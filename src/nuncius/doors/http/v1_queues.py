@@ -13,7 +13,7 @@ from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.errors import Failed
 from nuncius.doors.http.exchange import Exchange
 from nuncius.doors.http.operations import operation
-from nuncius.doors.http.v1_model import Encoding, Limit, Name, Offset, Removed, Wait, to_bytes, to_text
+from nuncius.doors.http.v1_model import Encoding, Limit, Name, Offset, Removed, Time, Wait, to_bytes, to_text
 from nuncius.doors.http.v1_topics import raw_headers
 
 Priority = Annotated[int, msgspec.Meta(ge=1, le=10)]
@@ -26,7 +26,7 @@ class NewQueue(msgspec.Struct, forbid_unknown_fields=True):
 class QueueState(msgspec.Struct):
     name: str
     messages: int
-    oldest: datetime | None
+    oldest: Time | None
 
 
 class QueueStates(msgspec.Struct):
@@ -73,7 +73,7 @@ class Taking(msgspec.Struct, forbid_unknown_fields=True):
 class QueueMessage(msgspec.Struct):
     id: int
     priority: int
-    time: datetime
+    time: Time
     body: str
     encoding: Encoding
     sender_id: int

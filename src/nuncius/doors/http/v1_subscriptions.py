@@ -1,7 +1,7 @@
 """Subscriptions: durable places in a topic, reading from them, moving them."""
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Annotated, Literal
 
 import msgspec
@@ -20,6 +20,7 @@ from nuncius.doors.http.v1_model import (
     Name,
     Number,
     Offset,
+    Time,
     Wait,
     messages_of,
 )
@@ -44,8 +45,8 @@ class Subscription(msgspec.Struct):
     topic: str
     name: str
     holds_retention: bool
-    created_at: datetime
-    confirmed_at: datetime | None
+    created_at: Time
+    confirmed_at: Time | None
     lag: int
 
 
@@ -66,7 +67,7 @@ class Target(msgspec.Struct, forbid_unknown_fields=True):
     """Where to: one of these."""
 
     to: Literal["earliest", "latest"] | None = None
-    time: datetime | None = None
+    time: Time | None = None
     positions: Annotated[list[Position], msgspec.Meta(min_length=1, max_length=1000)] | None = None
 
 

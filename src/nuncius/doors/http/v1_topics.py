@@ -1,6 +1,5 @@
 """Topics: making them, looking after them, publishing and reading without a subscription."""
 
-from datetime import datetime
 from typing import Annotated, Literal
 
 import msgspec
@@ -24,6 +23,7 @@ from nuncius.doors.http.v1_model import (
     Published,
     PublishedBatch,
     Removed,
+    Time,
     Wait,
     columns,
     messages_of,
@@ -66,7 +66,7 @@ class Partition(msgspec.Struct):
 
 class Topic(msgspec.Struct):
     name: str
-    created_at: datetime
+    created_at: Time
     retention: RetentionRule
     subscriptions: int
     messages: int
