@@ -73,6 +73,13 @@ async def test_long_poll(node: Node) -> None:
     assert await waiting == ["a", "b"]
 
 
+async def test_a_short_wait(node: Node) -> None:
+    """What is there already is found, however short the wait for what comes."""
+    await node.post(PATH, {"name": "sue"})
+    await publish(node, "0")
+    assert await bodies(node, "?wait=0.000001") == ["0"]
+
+
 @pytest.mark.parametrize("member", [False, True])
 async def test_an_answer_has_an_end(dsn: str, member: bool) -> None:
     """However many messages are asked for, large ones come a few at a time, also to a member of a group."""

@@ -1,6 +1,7 @@
 """Subscriptions: durable places in a topic, reading from them, moving them."""
 
 import asyncio
+import contextlib
 from datetime import UTC
 from typing import Annotated, Literal
 
@@ -118,17 +119,17 @@ async def _read(desk: Desk, topic: str, subscription: str, page: Page) -> Messag
     reader = await desk.broker.subscriptions.reader(await desk.broker.subscriptions.find(topic, subscription))
     found: list[Message] = []
     room = desk.broker.limits.max_body  # the rest comes with the next request
-    try:
-        async with asyncio.timeout(page.wait or None):
-            piece = await (reader.next(page.limit) if page.wait else reader.look(page.limit))
-            while piece is not None:
-                found += messages_of(piece.partition, piece.entries)
-                room -= sum(map(len, piece.entries.bodies))
-                if len(found) >= page.limit or room <= 0:
-                    break
-                piece = await reader.look(page.limit - len(found))
-    except TimeoutError:
-        pass
+    piece = await reader.look(page.limit)  # however long it takes: there is no false "nothing"
+    if piece is None and page.wait:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(page.wait):
+                piece = await reader.next(page.limit)
+    while piece is not None:
+        found += messages_of(piece.partition, piece.entries)
+        room -= sum(map(len, piece.entries.bodies))
+        if len(found) >= page.limit or room <= 0:
+            break
+        piece = await reader.look(page.limit - len(found))
     return Messages(found)
 
 
