@@ -13,6 +13,7 @@ from nuncius.broker.errors import NotAllowed
 from nuncius.doors import begun
 from nuncius.doors.http import events
 from nuncius.doors.http.connections import MAX_HEAD
+from nuncius.doors.http.corked import corked
 from nuncius.doors.http.door import HttpDoor
 from racing import until
 
@@ -70,6 +71,21 @@ async def test_a_client_that_goes_in_the_middle(node: Node) -> None:
     counts = node.door.desk.metrics.requests._counts  # noqa: SLF001
     await until(lambda: counts["http", "/topics", 499] == 2)
     assert (await node.get("/topics")).json["topics"] == []
+
+
+async def test_a_client_that_goes_before_its_answer(caplog: pytest.LogCaptureFixture) -> None:
+    """What was to be written to it is dropped, and the log says nothing."""
+
+    class Gone(asyncio.Transport):
+        def is_closing(self) -> bool:
+            return True
+
+        def write(self, data: object) -> None:
+            raise RuntimeError("the handler is closed")  # as uvloop has it
+
+    corked(Gone()).write(b"answer")
+    await asyncio.sleep(0)
+    assert not caplog.records
 
 
 async def test_a_node_with_too_much_to_do_reads_nothing(node: Node) -> None:

@@ -25,7 +25,8 @@ class _Corked:
     def _flush(self) -> None:
         if self._waiting:
             waiting, self._waiting = self._waiting, []
-            self._transport.write(waiting[0] if len(waiting) == 1 else b"".join(waiting))
+            if not self._transport.is_closing():  # the client may have gone meanwhile
+                self._transport.write(waiting[0] if len(waiting) == 1 else b"".join(waiting))
 
     def close(self) -> None:
         self._flush()
