@@ -262,8 +262,8 @@ def test_limits() -> None:
 
 
 def test_much_memory_for_few_bytes() -> None:
-    """A struct that takes a byte on the wire takes a hundred in memory: long lists of those are refused before
-    they are built, wanted or not, while lists of texts may fill a message."""
+    """A struct that takes a byte on the wire takes a hundred in memory: long lists of those are refused
+    before they are built, wanted or not, while lists of texts may fill a message."""
     usual = Everything(points=[Point()] * 8_000, texts=["some"] * 1_000_000)
     assert received(Encoder().encode(usual), Everything) == [usual]
     for bomb in (Everything(points=[Point()] * 50_000), Everything(matrix=[[]] * 50_000)):

@@ -1,2 +1,0 @@
--- Headers that are no object of strings, and arrays that do not go together, are refused. Only procedures change, they
--- are made again after this.
