@@ -431,6 +431,39 @@ async def test_runs_are_forgotten(connection: Connection) -> None:
     assert await get(connection, ("ann", "wide", 0)) == [(NONE_THERE, 5, None)]
 
 
+async def test_an_id_whose_run_is_forgotten(connection: Connection) -> None:
+    """An older id whose entry was collected is gone; it is never taken for a neighbour's."""
+    await wide(connection, 2)
+    await subscribe(connection, "ann", "wide")
+    await publish(connection, "wide", "b1", partition=2)
+    await subscribe(connection, "slow", "wide")
+    await publish(connection, "wide", "a1", partition=1)
+    assert await read_all(connection, "ann", "wide", 0) == ["a1", "b1"]
+    await publish(connection, "wide", "a2", partition=1)
+    assert await read_all(connection, "ann", "wide", 2) == ["a2"]
+    assert await connection.fetchval("select nuncius.collect()") == 1
+    await publish(connection, "wide", "a3", partition=1)
+    assert await read_all(connection, "ann", "wide", 3) == ["a3"]
+    assert await get(connection, ("ann", "wide", 1)) == [(NONE_THERE, 3, None)]
+    assert await read_all(connection, "ann", "wide", 2) == ["a2", "a3"]
+
+
+async def test_an_id_whose_run_is_forgotten_and_nothing_follows(connection: Connection) -> None:
+    """Asking for such an id changes no other one, also where the run before it is followed by nothing."""
+    await wide(connection, 2)
+    await subscribe(connection, "ann", "wide")
+    await publish(connection, "wide", "b1", "b2", partition=2)
+    await subscribe(connection, "slow", "wide")
+    await publish(connection, "wide", "a1", partition=1)
+    assert await read_all(connection, "ann", "wide", 0) == ["a1", "b1", "b2"]
+    assert await connection.fetchval("select nuncius.collect()") == 2
+    await publish(connection, "wide", "b3", partition=2)
+    assert await read_all(connection, "ann", "wide", 3) == ["b3"]
+    for forgotten in (1, 2):
+        assert await get(connection, ("ann", "wide", forgotten)) == [(NONE_THERE, 3, None)]
+    assert await read_all(connection, "ann", "wide", 3) == ["b3"]
+
+
 async def test_a_topic_that_grows(connection: Connection) -> None:
     """A topic that gets more partitions goes on with the next id, and what was pending keeps its ids."""
     await subscribe(connection, "ann", "news")

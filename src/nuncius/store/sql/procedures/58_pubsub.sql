@@ -335,10 +335,12 @@ begin
     end if;
 
     code := 1;
-    select q.* into v_run from nuncius.sequences q
-    where q.subscription_id = p_subscription and q.first_id <= p_id order by q.first_id desc limit 1;
     if p_id < v_end then
-        v_entry := v_run.first_offset + p_id - v_run.first_id;
+        select q.* into v_run from nuncius.sequences q
+        where q.subscription_id = p_subscription and q.first_id <= p_id order by q.first_id desc limit 1;
+        if p_id < v_run.first_id + v_run.entries then  -- else its run is forgotten, and it stays without an entry
+            v_entry := v_run.first_offset + p_id - v_run.first_id;
+        end if;
         select e.body into body from nuncius.entries e join nuncius.partitions p using (partition_id)
         where e.partition_id = v_run.partition_id and e.entry_offset = v_entry and v_entry >= p.first_offset;
         if found then
