@@ -518,6 +518,21 @@ async def test_gone_in_several_partitions(connection: Connection) -> None:
     assert await read_all(connection, "ann", "wide", 1) == ["b1", "b2"]
 
 
+async def test_an_id_far_away_after_a_purge(connection: Connection) -> None:
+    """Who asks for an id that nothing has yet says nothing of those before, so that what was removed before
+    it was read does not hold up what came since."""
+    await wide(connection, 2)
+    await subscribe(connection, "ann", "wide")
+    await publish(connection, "wide", "a1", "a2", partition=1)
+    await publish(connection, "wide", "b1", "b2", partition=2)
+    assert await get(connection, ("ann", "wide", 0)) == [(HERE, 3, b"a1")]
+    assert await get(connection, ("ann", "wide", 99)) == [(NONE_THERE, 3, None)]
+    await connection.fetch("select nuncius.purge_topic('wide')")
+    await publish(connection, "wide", "a3", partition=1)
+    assert await get(connection, ("ann", "wide", 99)) == [(NONE_THERE, 4, None)]
+    assert await read_all(connection, "ann", "wide", 1) == ["a3"]
+
+
 async def test_another_door_has_read_on(connection: Connection) -> None:
     """What the same subscriber confirmed through another door does not come again."""
     await wide(connection, 2)

@@ -299,6 +299,9 @@ begin
         delete from nuncius.sequences q using nuncius.partitions p
         where q.subscription_id = p_subscription and p.partition_id = q.partition_id
             and q.first_offset + q.entries <= p.first_offset and q.first_id + q.entries < p_id
+            and q.first_offset + q.entries <= (
+                select max(c.position) from nuncius.positions c
+                where c.subscription_id = p_subscription and c.partition_id = q.partition_id)
     )
     select p_id + coalesce(sum(entries), 0) into p_id from given;
     return p_id;
