@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -53,6 +54,14 @@ def bob(middleman: Middleman, tmp_path: Path) -> Iterator[PubSubClient]:
     """A client whose requests and answers may get lost."""
     with PubSubClient("bob", middleman.url, directory=tmp_path, timeout=SOON, tries=4) as client:
         yield client
+
+
+def has_ipv6_here() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
 
 
 def read_all(client: PubSubClient, topic: str) -> list[str]:
@@ -192,6 +201,16 @@ def test_nobody_there(tmp_path: Path) -> None:
             client.subscribe("news")
         with pytest.raises(NoAnswer):
             client.subscribe("news")
+
+
+@pytest.mark.skipif(not has_ipv6_here(), reason="this machine has no IPv6")
+def test_ipv6(dsn: str, tmp_path: Path) -> None:
+    """A broker that listens on an IPv6 address is reached by it."""
+    with (
+        node_in_a_thread(dsn, "::1") as port,
+        PubSubClient("ann", f"tcp://[::1]:{port}", directory=tmp_path, timeout=20, tries=1) as client,
+    ):
+        assert client.subscribe("news") == -1
 
 
 def test_no_address(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ class Link:
         if self._socket is None:
             socket = self._context.socket(zmq.REQ)
             socket.linger = 0
+            socket.ipv6 = "[" in self._url  # not always: a name would be nothing but an IPv6 address then
             try:
                 socket.connect(self._url)
             except zmq.ZMQError as error:

@@ -39,11 +39,11 @@ class Node:
 
 @asynccontextmanager
 async def running_node(
-    dsn: str, *, max_connections: int = 1000, max_body: int = 8 << 20
+    dsn: str, *, host: str = "127.0.0.1", max_connections: int = 1000, max_body: int = 8 << 20
 ) -> AsyncIterator[Node]:
     async with Broker(dsn, limits=Limits(max_body=max_body), patience=20) as broker:
         door = ZeromqDoor(broker, max_connections)
-        port = await door.open("127.0.0.1", 0)
+        port = await door.open(host, 0)
         try:
             yield Node(broker, door, port)
         finally:
@@ -136,6 +136,6 @@ async def raw(node: Node, *, greeted: bool = True) -> AsyncIterator[Raw]:
         connection.writer.transport.abort()
 
 
-def node_in_a_thread(dsn: str) -> AbstractContextManager[int]:
+def node_in_a_thread(dsn: str, host: str = "127.0.0.1") -> AbstractContextManager[int]:
     """The port of a node that runs until the end of the block, for clients that block."""
-    return in_a_thread(running_node(dsn))
+    return in_a_thread(running_node(dsn, host=host))
