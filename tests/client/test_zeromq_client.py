@@ -176,21 +176,21 @@ def test_the_same_bytes(bob: PubSubClient, middleman: Middleman) -> None:
 
 
 def test_giving_up(bob: PubSubClient, middleman: Middleman) -> None:
-    """After so many tries the client gives up with a clear error. A put is not given up for good: it comes
-    before the next one, whether or not it had been stored."""
+    """After so many tries the client gives up with a clear error. No put is given up for good: it comes
+    before the next one, whether or not it had been stored, and so does one that never got its turn."""
     bob.subscribe("news")
     middleman.lose_requests = 4
-    with pytest.raises(NoAnswer, match=r"4 tries of 0\.5 seconds"):
+    with pytest.raises(NoAnswer, match=r"4 tries of 0\.5 seconds\); the message is kept"):
         bob.put("news", "one")
     middleman.lose_answers = 4
     with pytest.raises(CannotConnect):
-        bob.put("news", "two")  # meaning "one" again, first
+        bob.put("news", "two")  # after "one", which is not answered
     assert bob.put("news", "three") == 1
-    assert read_all(bob, "news") == ["one", "three"]
+    assert read_all(bob, "news") == ["one", "two", "three"]
     middleman.lose_answers = 4
     with pytest.raises(NoAnswer):
         bob.put("news", "four")
-    assert bob.published("news") == 3
+    assert bob.published("news") == 4
     assert read_all(bob, "news") == ["four"]
 
 
@@ -239,6 +239,21 @@ def test_another_count(ann: PubSubClient, dsn: str) -> None:
     ann.subscribe("news")
     assert ann.put("news", "three") == 1
     assert read_all(ann, "news") == ["three"]
+
+
+def test_another_count_for_several(bob: PubSubClient, middleman: Middleman, dsn: str) -> None:
+    """With the message that the broker does not accept go those that were to be put before it."""
+    bob.put("news", "one")
+    execute(dsn, "select nuncius.delete_topic('news')")
+    middleman.lose_requests = 4
+    with pytest.raises(NoAnswer):
+        bob.put("news", "two")
+    with pytest.raises(CountMismatch, match="not 1; 2 more were not stored"):
+        bob.put("news", "three")
+    assert bob.published("news") == 0
+    bob.subscribe("news")
+    assert bob.put("news", "four") == 1
+    assert read_all(bob, "news") == ["four"]
 
 
 def test_a_count_of_somebody_else(ann: PubSubClient, port: int, tmp_path: Path) -> None:
@@ -397,7 +412,12 @@ def test_names_that_are_none(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"client": 1}', '{"client": "eve"}', '{"client": "ann", "subscriptions": 1}']
+    "text",
+    [
+        *("", "{", "[]", '{"client": 1}', '{"client": "eve"}', '{"client": "ann", "subscriptions": 1}'),
+        '{"client": "ann", "subscriptions": {"news": -2}}',
+        '{"client": "ann", "publications": {"news": {"count": -1}}}',
+    ],
 )
 def test_a_damaged_file(text: str, tmp_path: Path) -> None:
     """A file that is not what we wrote is not taken for an empty one; and its lock is given back."""

@@ -109,46 +109,58 @@ class PubSubClient:
 
         The message is noted in the state file before it is sent. When this raises NoAnswer, or the process is
         killed, it is therefore not given up: it is sent again, under the same count, before the next message
-        to this topic, or by `published`. Do not put it a second time.
+        to this topic, or by `published`. Do not put it a second time. What the broker refuses (InvalidInput,
+        CountMismatch) is given up, and so is what was still to be sent with it.
         """
         _check_name(topic)
         publication = self._remembered.publications.setdefault(topic, Publication())
-        if publication.pending is not None:
-            self._complete(topic, publication, again=True)
-        publication.pending = body.encode() if isinstance(body, str) else body
+        earlier = len(publication.pending)
+        publication.pending.append(body.encode() if isinstance(body, str) else body)
         self._state.save()
-        return self._complete(topic, publication)
+        try:
+            return self._complete(topic, publication, earlier)
+        except NoAnswer as error:
+            raise NoAnswer(
+                f"{error}; the message is kept and goes before the next one to {topic!r}: do not put it again"
+            ) from None
 
     def published(self, topic: str) -> int:
-        """How many messages this client has put into a topic, after completing one that was interrupted. A
+        """How many messages this client has put into a topic, after completing what was interrupted. A
         program that numbers its messages goes on from here."""
         publication = self._remembered.publications.get(topic, Publication())
-        if publication.pending is not None:
-            self._complete(topic, publication, again=True)
+        self._complete(topic, publication, len(publication.pending))
         return publication.count
 
-    def _complete(self, topic: str, publication: Publication, *, again: bool = False) -> int | None:
-        """Puts what is pending. Only if it may have been sent before, in this call or `again`, can its own
-        count be there already; else that is somebody else's."""
-        assert publication.pending is not None
+    def _complete(self, topic: str, publication: Publication, earlier: int) -> int | None:
+        """Puts what is pending; so many of them were noted before this call. Answers as `put` does."""
+        readers = None
+        while publication.pending:
+            readers = self._put_first(topic, publication, again=earlier > 0)
+            earlier -= 1
+        return readers
+
+    def _put_first(self, topic: str, publication: Publication, *, again: bool) -> int | None:
+        """Only if it may have been sent before, in this call or `again`, can its own count be there already;
+        else that is somebody else's."""
         count = publication.count + 1
         try:
-            kind, fields, sent = self._ask(Put(self._id, topic, count, publication.pending))
+            kind, fields, sent = self._ask(Put(self._id, topic, count, publication.pending[0]))
         except InvalidInput:
-            self._settle(publication, publication.count)
+            self._settle(publication, publication.count, [])
             raise
         number = int(fields[0])
         if kind == ACCEPTED or (number == count and (again or sent > 1)):
-            self._settle(publication, count)
+            self._settle(publication, count, publication.pending[1:])
             return number if kind == ACCEPTED else None
-        self._settle(publication, number)
+        refused = len(publication.pending)
+        self._settle(publication, number, [])
         raise CountMismatch(
             f"the broker has {number} messages of {self._id!r} in {topic!r}, not {count - 1};"
-            " this one was not stored"
+            f" {refused} more {'was' if refused == 1 else 'were'} not stored"
         )
 
-    def _settle(self, publication: Publication, count: int) -> None:
-        publication.count, publication.pending = count, None
+    def _settle(self, publication: Publication, count: int, pending: list[bytes]) -> None:
+        publication.count, publication.pending = count, pending
         self._state.save()
 
     # Subscribing

@@ -9,6 +9,7 @@ go with the old file; the kernel takes it back from whoever is killed.
 import fcntl
 import os
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import quote
 
 import msgspec
@@ -27,15 +28,16 @@ class StateDamaged(NunciusError):
 
 
 class Publication(msgspec.Struct, omit_defaults=True):
-    """`count` messages are known to be stored. One more may be: the pending one, which has the next count."""
+    """`count` messages are known to be stored. The pending ones have the next counts; some of them may be
+    stored, too."""
 
-    count: int = 0
-    pending: bytes | None = None
+    count: Annotated[int, msgspec.Meta(ge=0)] = 0
+    pending: list[bytes] = []
 
 
 class Remembered(msgspec.Struct):
     client: str
-    subscriptions: dict[str, int] = {}
+    subscriptions: dict[str, Annotated[int, msgspec.Meta(ge=-1)]] = {}
     """The id of the last message of each topic."""
     publications: dict[str, Publication] = {}
 
