@@ -4,6 +4,7 @@ import base64
 import contextlib
 import os
 import pty
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from cli.commands import NUNCIUS, node
 from cli.conftest import Commands, Done
 from doors.zeromq.peer import node_in_a_thread
-from nuncius.cli.errors import FAILED, NO_CONNECTION, NOTHING, USAGE
+from nuncius.cli.errors import FAILED, INTERRUPTED, NO_CONNECTION, NOTHING, USAGE
 from nuncius.client.zeromq import PubSubClient
 
 
@@ -110,6 +111,26 @@ def test_a_script(pubsub: PubSub) -> None:
     assert len(failed.err.splitlines()) == 2
 
 
+def test_an_interrupted_script(pubsub: PubSub) -> None:
+    """Ctrl-C ends a script; what follows in it is not carried out."""
+    process = subprocess.Popen(
+        [*NUNCIUS, "pubsub", "ann", *pubsub.options],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("subscribe news\nget news 300\nput news text\n")
+        process.stdin.close()
+        assert process.stdout.readline().startswith("subscribed")
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.read() == ""
+    assert process.returncode == INTERRUPTED
+    assert pubsub("ann", "get", "news").code == NOTHING
+
+
 def test_the_history_of_a_script(pubsub: PubSub) -> None:
     """`history` lists the commands so far."""
     assert pubsub.well("ann", stdin=" put news a\x1b\n\nhistory\n")[1:] == ["put news a\\x1b", "history"]
@@ -144,6 +165,9 @@ def converse(pubsub: PubSub, *typed: bytes) -> tuple[int, str]:
                 os.write(main, keys)
                 seen += os.read(main, 1024)  # from here on the prompt at the end is another one
         os.write(main, b"\x04")
+        with contextlib.suppress(OSError):  # that is how a terminal ends
+            while said := os.read(main, 1024):
+                seen += said
         code = process.wait(timeout=300)
     finally:
         process.kill()
@@ -159,6 +183,7 @@ def test_a_conversation(pubsub: PubSub) -> None:
     assert "help lists the commands." in seen
     assert "no command 'oops'" in seen
     assert "\nhello\r\n" in seen
+    assert seen.endswith("\n> \r\n")  # whoever comes after begins a line
     up = b"\x10"  # to the line before, and so into the first conversation
     code, seen = converse(pubsub, b"put news again\n", up + up + b"\n", b"history\n")
     assert code == 0

@@ -116,6 +116,9 @@ class Talk:
                 arguments = rest[0].rstrip("\r\n").split(maxsplit=1) if rest else []
                 failed = self.obey(verb, arguments)
             except KeyboardInterrupt:
+                if not is_person:
+                    raise
+                _say("")
                 failed = INTERRUPTED
             except NunciusError as error:
                 sys.stderr.write(f"{explain(error)}\n")
@@ -175,7 +178,7 @@ class Talk:
 
 
 def _say(text: str) -> None:
-    for line in text.splitlines():
+    for line in text.split("\n"):
         output.write(line)
     sys.stdout.flush()
 
