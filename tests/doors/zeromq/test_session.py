@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import tracemalloc
 
 import pytest
 import zmq
@@ -290,6 +291,46 @@ async def test_large_answers_beside_gets_that_wait(node: Node, ann: Peer) -> Non
         got = [await proxy.receive() for _ in range(4)]
         assert sorted(name for name, *_ in got) == [b"large %d" % n for n in range(4)]
         assert {frames[-1] for frames in got} == {body}
+
+
+async def test_large_answers_out_of_turn(node: Node, ann: Peer) -> None:
+    """Of several clients that ask for much at once, those whose turn comes later have little kept for them
+    until then; each gets everything, in order."""
+    await ann.ask("s ann news")
+    body = b"x" * (1 << 18)
+    for count in range(1, 5):
+        await ann.ask_fields("p", "bob", "news", f"{count}", body + b"%d" % count)
+    asked = 150
+    async with raw(node) as first, raw(node) as second, raw(node) as third:
+        tracemalloc.start()
+        for connection in (first, second, third):
+            connection.send(*([b"g", b"ann", b"news", b"%d" % (n % 4)] for n in range(asked)))
+        for connection in (first, second, third):
+            for n in range(asked):
+                answer = encode([b"a", b"3", body + b"%d" % (n % 4 + 1)])
+                assert await connection.read(len(answer)) == answer
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < asked * len(body)
+
+
+async def test_large_answers_behind_one_that_waits(node: Node, ann: Peer) -> None:
+    """Large answers behind a get that waits are neither kept nor looked for until it is answered."""
+    await ann.ask("s ann news")
+    await ann.ask("s ann empty")
+    await ann.ask_fields("p", "bob", "news", "1", b"x" * (1 << 20))
+    async with connected(node, zmq.DEALER) as client:
+        await client.send(b"g ann empty 0 wait=60")
+        for _ in range(6):
+            await client.send(b"g ann news 0")
+        for _ in range(50):
+            await ann.ask("g ann empty 99")
+        assert node.broker.pubsub._getting.rows < 70  # noqa: SLF001
+        assert await ann.ask("p bob empty 1 at last") == "a 1"
+        assert await client.receive() == [b"a 0 at last"]
+        for _ in range(6):
+            assert await client.receive() == [b"a 0 " + b"x" * (1 << 20)]
+    await node.at_rest()
 
 
 @pytest.mark.parametrize("envelopes", [1, 5])

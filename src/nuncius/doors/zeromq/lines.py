@@ -18,9 +18,12 @@ _TOGETHER = (Get, Put)
 class Asked:
     """A request on its way. `answer` is what to send, empty where silence is the answer."""
 
-    __slots__ = ("answer", "as_text", "cost", "line", "looking", "request")
+    __slots__ = ("answer", "as_text", "cost", "line", "looking", "number", "request")
 
-    def __init__(self, line: "Line", request: Request | None, cost: int, *, as_text: bool) -> None:
+    def __init__(
+        self, number: int, line: "Line", request: Request | None, cost: int, *, as_text: bool
+    ) -> None:
+        self.number = number  # of its connection's requests
         self.line = line
         self.request = request  # None: it could not be read
         self.cost = cost
@@ -42,6 +45,11 @@ class Line:
     @property
     def is_empty(self) -> bool:
         return not self._begun and not self._behind
+
+    @property
+    def first(self) -> Asked | None:
+        """The one that those behind it wait for."""
+        return self._begun[0] if self._begun else None
 
     def enter(self, asked: Asked) -> None:
         self._behind.append(asked)

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 
 from nuncius.broker import Broker
@@ -49,8 +50,11 @@ class ZeromqSession:
         self._closing = self._lost = False
         self._gets: set[Asked] = set()
         self._held: dict[Line, None] = {}  # lines that could not go on with a get
-        self._again: deque[Asked] = deque()  # gets that were too large to be answered with others
+        self._numbers = count()
+        self._again: list[tuple[int, Asked]] = []  # gets to be asked again; a heap, the oldest is first
+        self._early: dict[Line, set[Asked]] = {}  # the same, once one of them is the first of its line
         self._large: set[Asked] = set()  # those of them that are under way again
+        self._kept = 0  # bytes of answers that wait for those before them
         self._unread = 0  # bytes sent since we know that the client reads
         self._tasks: set[asyncio.Task[None]] = set()
         self._begin: dict[type[Request] | type[None], Callable[[Asked, Any], None]] = {
@@ -87,8 +91,10 @@ class ZeromqSession:
             for asked in line.leave():
                 self._wire.answered(asked.cost)
         self._send_away()
+        for line in list(self._early):
+            self._ask_again(*self._early.pop(line))
         while self._again:
-            self._answer(self._again.popleft())
+            self._answer(heappop(self._again)[1])
 
     async def finish(self) -> None:
         """No more requests; those that wait are sent away, those under way are answered."""
@@ -130,7 +136,7 @@ class ZeromqSession:
         line = self._lines.get(envelope)
         if line is None:
             line = self._lines[envelope] = Line(envelope, self._begin_with)
-        line.enter(Asked(line, request, cost, as_text=len(fields) == 1))
+        line.enter(Asked(next(self._numbers), line, request, cost, as_text=len(fields) == 1))
 
     def _begin_with(self, asked: Asked) -> bool:
         request = asked.request
@@ -153,11 +159,15 @@ class ZeromqSession:
         if fields:
             frames = pubsub_codec.answer(fields, as_text=asked.as_text)
             asked.answer = zmtp_codec.encode((*line.envelope, *frames))
+            self._kept += len(asked.answer)
         for each in line.answered():
             if each.answer:
+                self._kept -= len(each.answer)
                 self._wire.send(each.answer)
                 self._sent(len(each.answer))
             self._wire.answered(each.cost)
+        if line.first in self._early.get(line, ()):
+            self._ask_again(*self._early.pop(line))
         line.advance()
         if line.is_empty:
             self._lines.pop(line.envelope, None)
@@ -212,12 +222,15 @@ class ZeromqSession:
             raise
 
     def _got(self, asked: Asked, found: Found | Exception | None) -> None:
+        asked.looking = None  # it knows this one, and both would be here until somebody collects garbage
         self._gets.discard(asked)
         self._large.discard(asked)
-        if found is None and not self._lost:
-            self._again.append(asked)
-        elif found is None:
+        if self._lost:
             self._answer(asked)
+        elif found is None:
+            self._ask_again(asked)
+        elif self._is_too_early(asked, found):
+            self._early.setdefault(asked.line, set()).add(asked)
         elif isinstance(found, Exception):
             self._fail(asked, found)
         elif found.body is None:
@@ -226,6 +239,19 @@ class ZeromqSession:
             self._answer(asked, ACCEPTED, b"%d" % found.latest, found.body)
         if self._again or self._held:
             self._go_on()
+
+    def _is_too_early(self, asked: Asked, found: Found | Exception) -> bool:
+        """Whether it has to wait for those before it, and enough is kept that does."""
+        return (
+            self._kept > MUCH_UNREAD
+            and isinstance(found, Found)
+            and found.body is not None
+            and asked.line.first is not asked
+        )
+
+    def _ask_again(self, *those: Asked) -> None:
+        for asked in those:
+            heappush(self._again, (asked.number, asked))
 
     def _sent(self, size: int) -> None:
         if self._unread <= MUCH_UNREAD < self._unread + size:
@@ -240,7 +266,7 @@ class ZeromqSession:
 
     def _go_on(self) -> None:
         while self._again and self._may_get() and len(self._large) < AT_ONCE:
-            asked = self._again.popleft()
+            asked = heappop(self._again)[1]
             self._large.add(asked)
             self._get(asked, asked.request)  # type: ignore[arg-type]
         if not self._again and self._may_get():
