@@ -52,7 +52,7 @@ class ZeromqSession:
         self._held: dict[Line, None] = {}  # lines that could not go on with a get
         self._numbers = count()
         self._again: list[tuple[int, Asked]] = []  # gets to be asked again; a heap, the oldest is first
-        self._early: dict[Line, set[Asked]] = {}  # the same, once one of them is the first of its line
+        self._early: dict[Line, set[Asked]] = {}  # the same, when one of them is the first of its line
         self._large: set[Asked] = set()  # those of them that are under way again
         self._kept = 0  # bytes of answers that wait for those before them
         self._unread = 0  # bytes sent since we know that the client reads
@@ -166,11 +166,15 @@ class ZeromqSession:
                 self._wire.send(each.answer)
                 self._sent(len(each.answer))
             self._wire.answered(each.cost)
-        if line.first in self._early.get(line, ()):
-            self._ask_again(*self._early.pop(line))
+        early = self._early.get(line)
+        if early and line.first in early:
+            those = {line.first} if self._kept > MUCH_UNREAD else set(early)
+            early -= those
+            self._ask_again(*those)
         line.advance()
         if line.is_empty:
             self._lines.pop(line.envelope, None)
+            self._early.pop(line, None)
 
     def _fail(self, asked: Asked, error: Exception) -> None:
         if isinstance(error, NoSuchSubscription):
@@ -229,25 +233,20 @@ class ZeromqSession:
             self._answer(asked)
         elif found is None:
             self._ask_again(asked)
-        elif self._is_too_early(asked, found):
-            self._early.setdefault(asked.line, set()).add(asked)
         elif isinstance(found, Exception):
             self._fail(asked, found)
         elif found.body is None:
             self._answer(asked, ERROR, b"%d" % found.latest)
+        elif self._is_early(asked):
+            self._early.setdefault(asked.line, set()).add(asked)
         else:
             self._answer(asked, ACCEPTED, b"%d" % found.latest, found.body)
         if self._again or self._held:
             self._go_on()
 
-    def _is_too_early(self, asked: Asked, found: Found | Exception) -> bool:
+    def _is_early(self, asked: Asked) -> bool:
         """Whether it has to wait for those before it, and enough is kept that does."""
-        return (
-            self._kept > MUCH_UNREAD
-            and isinstance(found, Found)
-            and found.body is not None
-            and asked.line.first is not asked
-        )
+        return self._kept > MUCH_UNREAD and asked.line.first is not asked
 
     def _ask_again(self, *those: Asked) -> None:
         for asked in those:
@@ -267,8 +266,11 @@ class ZeromqSession:
     def _go_on(self) -> None:
         while self._again and self._may_get() and len(self._large) < AT_ONCE:
             asked = heappop(self._again)[1]
-            self._large.add(asked)
-            self._get(asked, asked.request)  # type: ignore[arg-type]
+            if self._is_early(asked):
+                self._early.setdefault(asked.line, set()).add(asked)
+            else:
+                self._large.add(asked)
+                self._get(asked, asked.request)  # type: ignore[arg-type]
         if not self._again and self._may_get():
             held, self._held = self._held, {}
             for line in held:
