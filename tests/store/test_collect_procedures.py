@@ -354,6 +354,24 @@ async def test_a_topic_that_is_deleted_while_it_is_collected(
     assert await bodies(connection, "olds") == []
 
 
+async def test_who_subscribes_while_it_is_collected(
+    connection: Connection, other: Connection, observer: Connection
+) -> None:
+    """What is published for somebody who has just subscribed is not collected as something nobody wants."""
+    await fill(connection, 5)
+    await retention(connection, "subscribers")
+    await other.execute("set application_name = 'collecting'")
+    async with connection.transaction():
+        await connection.execute("lock table nuncius.ends in access exclusive mode")  # the end of a partition
+        collecting = asyncio.ensure_future(other.fetchval("select nuncius.collect()"))
+        await until_somebody_waits(observer, "collecting")
+        await connection.execute("select nuncius.subscribe('news', 'late')")
+        await fill(connection, 1)
+    async with asyncio.timeout(60):
+        await collecting
+    assert len(await bodies(connection)) == 1
+
+
 async def test_only_the_highest_rows_stay(connection: Connection) -> None:
     """Of counts and positions only the highest matter; tidying removes the others, and no more."""
     news, alice = await topic(connection), await publisher(connection)

@@ -7,6 +7,7 @@ create or replace function nuncius.retained_from(p_partition_id integer, p_limit
 returns bigint language plpgsql as $$
 declare
     v record;
+    v_next bigint;
     v_from bigint;
     v_held bigint;
     v_seen bigint;
@@ -20,6 +21,7 @@ begin
     if not found then
         return null;  -- its topic was deleted a moment ago
     end if;
+    v_next := nuncius.next_offset(p_partition_id);  -- before we look who subscribes: what comes after is for them
 
     select min(least(coalesce(w.position, 0), f.entry_offset)) into v_held
     from nuncius.subscriptions s
@@ -37,7 +39,7 @@ begin
     when 'forever' then
         v_from := v.first_offset;
     when 'subscribers' then
-        v_from := coalesce(v_held, nuncius.next_offset(p_partition_id));
+        v_from := coalesce(v_held, v_next);
     when 'time' then
         select max(e.entry_offset) + 1 into v_from from (
             select entry_offset, time_of_arrival from nuncius.entries
