@@ -7,7 +7,7 @@ import pytest
 from nuncius.broker import Broker, facts_queues, future
 from nuncius.broker.errors import InvalidInput, NoSuchTopic
 from nuncius.broker.facts import Facts, Overview, Wish, alarms_of
-from nuncius.broker.facts_page import MOST_OFFSET, headers_of
+from nuncius.broker.facts_page import MOST_OFFSET
 from nuncius.broker.facts_queues import NoSuchMessage
 from nuncius.broker.facts_topics import NoSuchEntry
 from nuncius.broker.model import Letter
@@ -117,13 +117,6 @@ async def test_wishes_are_checked(facts: Facts, wish: Wish) -> None:
         await facts.queues.page(wish)
     with pytest.raises(InvalidInput):
         await facts.topics.page(wish)
-
-
-def test_headers_of_any_kind_can_be_shown() -> None:
-    """SQL may store any JSON as headers."""
-    assert headers_of(None) == {}
-    assert headers_of('{"a": "b", "n": 1, "o": {"x": null}}') == {"a": "b", "n": "1", "o": '{"x":null}'}
-    assert headers_of("[1]") == {"": "[1]"}
 
 
 async def test_topics(broker: Broker, facts: Facts) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -79,13 +79,4 @@ class Listing:
 
 
 def headers_of(text: str | None) -> dict[str, str]:
-    """Headers for showing. Whoever publishes with SQL may have put any JSON there."""
-    if text is None:
-        return {}
-    found: Any = msgspec.json.decode(text)
-    if not isinstance(found, dict):
-        return {"": text}
-    return {
-        name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        for name, value in found.items()
-    }
+    return {} if text is None else msgspec.json.decode(text, type=dict[str, str])

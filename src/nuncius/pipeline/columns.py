@@ -5,7 +5,7 @@ a column of the store's answer, publishers come as numbers and get their names h
 something only in batches that have some.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import accumulate, chain
 
 import msgspec
@@ -94,35 +94,15 @@ def in_time(batch: pa.RecordBatch, column: int, not_before: int | None, before: 
 
 
 def headers(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Headers from their JSON. Those of clients are objects of strings; SQL may publish what it likes, and
-    other values then become their JSON text, and what is not an object becomes one under an empty name."""
+    """Headers from their JSON, which is always an object of strings."""
     if texts.null_count == len(texts):
         return pa.nulls(len(texts), kind)
-    maps = [None if text is None else _map(text) for text in texts.to_pylist()]
+    maps = [None if text is None else _strings.decode(text) for text in texts.to_pylist()]
     lengths = accumulate((len(found) if found else 0 for found in maps), initial=0)
     # A null where a map begins makes the map null; the last is where the last one ends.
     offsets = [
         at if following is not None else None for at, following in zip(lengths, chain(maps, [0]), strict=True)
     ]
-    keys = pa.array(_flat(maps, dict.keys), pa.string())
-    items = pa.array(_flat(maps, dict.values), pa.string())
+    keys = pa.array([name for found in maps if found for name in found], pa.string())
+    items = pa.array([text for found in maps if found for text in found.values()], pa.string())
     return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, items, type=kind)
-
-
-def _map(text: str) -> dict[str, str | None]:
-    try:
-        return _strings.decode(text)  # type: ignore[return-value]
-    except msgspec.ValidationError:
-        found = msgspec.json.decode(text)
-    if not isinstance(found, dict):
-        return {"": text}
-    return {
-        name: value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
-        for name, value in found.items()
-    }
-
-
-def _flat(
-    maps: Iterable[dict[str, str | None] | None], part: Callable[..., Iterable[str | None]]
-) -> list[str | None]:
-    return [item for found in maps if found for item in part(found)]
