@@ -2,9 +2,10 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, BrokenBarrierError
 
 import pyarrow as pa
 import pytest
@@ -160,16 +161,20 @@ def test_two_at_once(lake: Lake) -> None:
 
     def archive(mine: Lake) -> int:
         won = 0
-        for round_ in range(10):
-            files = write(mine, round_ * 3, round_ * 3 + 3)
-            together.wait(30)
-            mine.refresh()
-            try:
-                mine.append(files, round_)
-                won += 1
-            except Overtaken:
-                pass
-            together.wait(30)
+        try:
+            for round_ in range(10):
+                files = write(mine, round_ * 3, round_ * 3 + 3)
+                together.wait()
+                mine.refresh()
+                with suppress(Overtaken):
+                    mine.append(files, round_)
+                    won += 1
+                together.wait()
+        except BrokenBarrierError:
+            return won  # somebody else has failed, and says why
+        except BaseException:
+            together.abort()
+            raise
         return won
 
     with ThreadPoolExecutor(writers) as threads:

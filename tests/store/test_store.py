@@ -27,6 +27,7 @@ async def break_off(connection: Connection) -> None:
 async def test_work_is_repeated(store: Store) -> None:
     """Work that may be repeated is done again when its connection breaks, and its result is that of the last
     time."""
+    store.patience = 60
     attempts = 0
 
     async def work(connection: Connection) -> int:
