@@ -372,6 +372,23 @@ async def test_who_subscribes_while_it_is_collected(
     assert len(await bodies(connection)) == 1
 
 
+async def test_who_moved_a_consumer_stays_known_for_a_while(connection: Connection) -> None:
+    """Whoever lost the answer to a move can still find that it was made, also when others have moved on."""
+    await fill(connection, 5)
+    await connection.execute("select nuncius.subscribe('news', 'me', 'earliest')")
+    await connection.execute(
+        "insert into nuncius.positions (subscription_id, partition_id, position, mover)"
+        " select subscription_id, partition_id, n, n from nuncius.subscriptions, nuncius.partitions,"
+        " generate_series(1, 2) n"
+    )
+    movers = "select array_agg(mover order by mover) from nuncius.positions where mover is not null"
+    await connection.execute("select nuncius.tidy()")
+    assert await connection.fetchval(movers) == [1, 2]
+    await connection.execute("update nuncius.positions set confirmed_at = now() - interval '1 hour'")
+    await connection.execute("select nuncius.tidy()")
+    assert await connection.fetchval(movers) == [2]
+
+
 async def test_only_the_highest_rows_stay(connection: Connection) -> None:
     """Of counts and positions only the highest matter; tidying removes the others, and no more."""
     news, alice = await topic(connection), await publisher(connection)

@@ -63,9 +63,8 @@ class Router:
         self._catalogue = broker.catalogue
         self._counted: Counter[int] = Counter()  # by publisher: calls under way
         self._turns: dict[int, tuple[int, int]] = {}  # by topic; and how many frames there were then
-        self._growing: dict[
-            str, list[Callable[[], None]]
-        ] = {}  # topics, and calls that wait for that, in order
+        # Topics that get another partition, and what waits for that, in order.
+        self._growing: dict[str, list[Callable[[], None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.forwarding = Forwarding()
 
