@@ -81,6 +81,17 @@ class Peer:
         async with asyncio.timeout(SECONDS):
             return await self._reader.readexactly(count)
 
+    async def read_through(self, end: bytes) -> bytes:
+        """Read raw bytes up to the next `end`, and that."""
+        said = b""
+        while not said.endswith(end):
+            try:
+                async with asyncio.timeout(SECONDS):
+                    return said + await self._reader.readuntil(end)
+            except asyncio.LimitOverrunError as more:
+                said += await self.read(more.consumed)
+        return said
+
     async def frame(self) -> Frame:
         """The next frame; heart-beats are passed over. EOFError at the end of the connection."""
         async with asyncio.timeout(SECONDS):
