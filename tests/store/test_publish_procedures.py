@@ -354,7 +354,7 @@ async def test_publish_by_name(connection: Connection) -> None:
     assert await connection.fetchval("select nuncius.publish('news', 'text')") == 0
     assert await connection.fetchval("select nuncius.publish('news', $1::bytea)", b"\x00\xff") == 1
     row = await connection.fetchrow(
-        "select nuncius.publish('news', 'x', p_key => 'k', p_headers => '{\"a\": \"b\"}')"
+        "select nuncius.publish('news', 'x', key => 'k', headers => '{\"a\": \"b\"}')"
     )
     assert row is not None
     assert row[0] == 2
@@ -366,7 +366,7 @@ async def test_publish_by_name(connection: Connection) -> None:
 
 async def test_publish_with_a_count(connection: Connection) -> None:
     """`publish` with a publisher and a count answers null when that count was sent before."""
-    call = "select nuncius.publish('news', $1::text, p_publisher => 'alice', p_count => $2)"
+    call = "select nuncius.publish('news', $1::text, publisher => 'alice', count => $2)"
     assert await connection.fetchval(call, "a", 1) == 0
     assert await connection.fetchval(call, "a", 1) is None
     assert await connection.fetchval(call, "b", 2) == 1
@@ -378,13 +378,13 @@ async def test_publish_with_a_count(connection: Connection) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        "nuncius.publish('news', 'x', p_publisher => 'alice')",
-        "nuncius.publish('news', 'x', p_count => 1)",
-        "nuncius.publish('news', 'x', p_partition => 2)",
-        "nuncius.publish('news', 'x', p_partition => 0)",
-        "nuncius.publish('news', 'x', p_headers => '[1]')",
-        "nuncius.publish('news', 'x', p_headers => '{\"lang\": \"en\", \"size\": 1}')",
-        "nuncius.publish('news', 'x', p_headers => '{\"lang\": [\"en\"]}')",
+        "nuncius.publish('news', 'x', publisher => 'alice')",
+        "nuncius.publish('news', 'x', count => 1)",
+        "nuncius.publish('news', 'x', partition => 2)",
+        "nuncius.publish('news', 'x', partition => 0)",
+        "nuncius.publish('news', 'x', headers => '[1]')",
+        "nuncius.publish('news', 'x', headers => '{\"lang\": \"en\", \"size\": 1}')",
+        "nuncius.publish('news', 'x', headers => '{\"lang\": [\"en\"]}')",
     ],
 )
 async def test_publish_refuses_nonsense(connection: Connection, call: str) -> None:
@@ -517,10 +517,10 @@ async def test_a_key_keeps_to_its_partition(connection: Connection) -> None:
     """`publish` with a key goes to the key's partition; without one, a publisher keeps to its own."""
     await topic(connection, partitions=5)
     for key in ("a", "b", "c", "d"):
-        await connection.execute("select nuncius.publish('news', $1::text, p_key => $1)", key)
+        await connection.execute("select nuncius.publish('news', $1::text, key => $1)", key)
         assert key.encode() in await bodies(connection, partition=partition_of(key, 5))
     for count in range(1, 4):
         await connection.execute(
-            "select nuncius.publish('news', 'x', p_publisher => 'alice', p_count => $1)", count
+            "select nuncius.publish('news', 'x', publisher => 'alice', count => $1)", count
         )
     assert (await bodies(connection, partition=partition_of("alice", 5))).count(b"x") == 3
