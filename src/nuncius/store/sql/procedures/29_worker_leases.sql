@@ -38,7 +38,7 @@ end $$;
 -- over, as failed attempts, and messages whose pause is over. After max_attempts a message goes to the queue dead/NAME
 -- instead. `attempts` is the number of deliveries before this one.
 create or replace function nuncius.lease(
-    queue text, count integer default 1, seconds double precision default 60, receiver integer default 0,
+    queue text, count integer default 1, seconds double precision default 30, receiver integer default 0,
     max_attempts integer default 10
 ) returns table (
     lease_id bigint, body bytea, headers jsonb, priority smallint, attempts integer, time_of_arrival timestamptz,
@@ -116,7 +116,7 @@ begin
 end $$;
 
 -- The worker needs more time for these messages: so many seconds from now on. Answers with their number.
-create or replace function nuncius.extend(queue text, lease_ids bigint[], seconds double precision default 60)
+create or replace function nuncius.extend(queue text, lease_ids bigint[], seconds double precision default 30)
 returns integer language plpgsql as $$
 begin
     perform nuncius.require_seconds(seconds);
