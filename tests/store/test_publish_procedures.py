@@ -15,6 +15,7 @@ from racing import until_waiting
 from store.publishing_sql import Send, bodies, publish_many, publisher, topic
 
 ALL_BEFORE, NO_TOPIC, BUSY, OTHER_LAYOUT = -1, -2, -3, -4
+LEVELS = ["repeatable read", "serializable"]
 
 
 async def test_offsets_are_dense_from_zero(connection: Connection) -> None:
@@ -424,18 +425,83 @@ async def test_savepoint_rolls_back_an_entry(connection: Connection) -> None:
     assert await bodies(connection) == [b"a", b"c"]
 
 
-async def test_repeatable_read_never_makes_a_gap_or_a_double(
-    connection: Connection, other: Connection
+@pytest.mark.parametrize("level", LEVELS)
+async def test_an_outdated_snapshot_is_a_serialization_failure(
+    connection: Connection, other: Connection, level: str
 ) -> None:
-    """With an outdated snapshot a publisher gets an error to retry, not somebody else's offset."""
+    """With an outdated snapshot a publisher gets an error to retry, not another one's offset."""
     await topic(connection)
-    await connection.execute("begin isolation level repeatable read")
+    await connection.execute(f"begin isolation level {level}")
     await connection.execute("select 1 from nuncius.topics")
     await other.execute("select nuncius.publish('news', 'theirs')")
-    with pytest.raises(asyncpg.PostgresError):
+    with pytest.raises(asyncpg.SerializationError) as refused:
         await connection.execute("select nuncius.publish('news', 'mine')")
+    assert "repeat the transaction" in str(refused.value.hint)
     await connection.execute("rollback")
     assert await bodies(other) == [b"theirs"]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_publishers_that_keep_snapshots(
+    connection: Connection, other: Connection, observer: Connection, level: str
+) -> None:
+    """Of two publishers at once one waits and gets an error to retry, also for a topic that is new; then it succeeds."""
+    for expected in range(2):
+        await connection.execute(f"begin isolation level {level}")
+        await connection.execute("select nuncius.publish('news', 'first')")
+        await other.execute(f"begin isolation level {level}")
+        waiting = asyncio.ensure_future(other.execute("select nuncius.publish('news', 'second')"))
+        await until_waiting(observer, other.get_server_pid())
+        await connection.execute("commit")
+        with pytest.raises(asyncpg.SerializationError):
+            await waiting
+        await other.execute("rollback")
+        await other.execute(f"begin isolation level {level}")
+        assert await other.fetchval("select nuncius.publish('news', 'second')") == 2 * expected + 1
+        await other.execute("commit")
+    assert await bodies(connection) == [b"first", b"second"] * 2
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("count", [1, 2])
+async def test_counts_that_a_snapshot_does_not_show(
+    connection: Connection, other: Connection, level: str, count: int
+) -> None:
+    """A count that was stored since the snapshot, in whichever partition, is an error to retry; the retry stores
+    nothing twice."""
+    await topic(connection, partitions=2)
+    call = "select nuncius.publish('news', 'x', publisher => 'ann', count => $1, partition => $2)"
+    await connection.fetchval(call, 0, 1)
+    await connection.execute(f"begin isolation level {level}")
+    await connection.execute("select 1 from nuncius.topics")
+    if count == 2:  # in a partition that the snapshot does not show either
+        await other.execute("select nuncius.grow_topic('news', 3)")
+    for sent in range(1, count + 1):
+        await other.fetchval(call, sent, count + 1)
+    with pytest.raises(asyncpg.SerializationError):
+        await connection.fetchval(call, 1, 1)
+    await connection.execute("rollback")
+    await connection.execute(f"begin isolation level {level}")
+    assert await connection.fetchval(call, 1, 1) is None
+    assert await connection.fetchval(call, count + 1, 1) == 1
+    await connection.execute("commit")
+    assert await other.fetchval("select count(*) from nuncius.entries") == count + 2
+
+
+async def test_other_partitions_and_snapshots(connection: Connection, other: Connection) -> None:
+    """A publisher that keeps its snapshot is not disturbed by what happens in other partitions and topics."""
+    await topic(connection, partitions=2)
+    await connection.execute("begin isolation level repeatable read")
+    await connection.execute("select 1 from nuncius.topics")
+    await other.execute("select nuncius.publish('news', 'theirs', partition => 2)")
+    await other.execute("select nuncius.publish('other', 'theirs')")
+    async with other.transaction():
+        await other.execute("select nuncius.publish('news', 'late', partition => 2)")
+        for expected in range(2):
+            call = "select nuncius.publish('news', 'mine', partition => 1)"
+            assert await connection.fetchval(call) == expected
+    await connection.execute("commit")
+    assert await bodies(connection) == [b"mine", b"mine"]
 
 
 @pytest.mark.parametrize("change", ["purge_topic", "delete_topic"])
