@@ -94,9 +94,12 @@ async def test_what_applications_do_by_sql_is_heard(broker: Broker, connection: 
 
 
 async def test_what_workers_give_back_by_sql_is_heard(broker: Broker, connection: Connection) -> None:
-    """A message that a worker leased and gives back by SQL wakes a reader at a node, and so does what is overdue."""
+    """A message that a worker gives back by SQL wakes a reader at a node, and so does one that is overdue."""
     jobs = await queue(broker)
-    for seconds, give_back in ((60, "release('jobs', array[$1::bigint])"), (0, "lease('jobs', count => least(0, $1))")):
+    for seconds, give_back in (
+        (60, "release('jobs', array[$1::bigint])"),
+        (0, "lease('jobs', count => least(0, $1))"),
+    ):
         await put(broker, jobs, b"x")
         leased = await connection.fetchval("select lease_id from nuncius.lease('jobs', 1, $1)", seconds)
         taking = start(broker.queues.take(jobs, wait=60))

@@ -49,12 +49,14 @@ def _address(dsn: str) -> tuple[str, str, str]:
 
 
 @contextmanager
-def psycopg_with(dsn: str, cursor: type[psycopg.Cursor[Any]], *, binary: bool | None = None) -> Iterator[Driver]:
+def psycopg_with(
+    dsn: str, cursor: type[psycopg.Cursor[Any]], *, binary: bool | None = None
+) -> Iterator[Driver]:
     with psycopg.connect(dsn, autocommit=True, cursor_factory=cursor) as connection:
 
         def call(sql: str, *values: Value) -> None:
             try:
-                connection.cursor().execute(sql.format(*["%s"] * len(values)), values, binary=binary)  # type: ignore[arg-type]
+                connection.cursor().execute(sql.format(*["%s"] * len(values)), values, binary=binary)
             except psycopg.Error as error:
                 raise Refused(str(error), error.diag.message_hint) from error
 
@@ -138,13 +140,12 @@ def build_pgx(folder: Path) -> Path:
         "timeout": SECONDS,
         "capture_output": True,
         "text": True,
-        "check": False,
     }
-    fetched = subprocess.run([go, "mod", "download"], **options)
+    fetched = subprocess.run([go, "mod", "download"], check=False, **options)
     if fetched.returncode != 0:
         pytest.skip(f"pgx cannot be fetched: {fetched.stderr.strip()}")
     program = folder / "pgx"
-    built = subprocess.run([go, "build", "-o", program, "."], **options)
+    built = subprocess.run([go, "build", "-o", program, "."], check=False, **options)
     assert built.returncode == 0, built.stderr
     return program
 

@@ -172,7 +172,7 @@ async def test_an_older_database(empty_dsn: str, empty: Connection, dsn: str, re
 
 @pytest.mark.parametrize("released", RELEASED)
 async def test_views_of_users(empty_dsn: str, empty: Connection, released: int) -> None:
-    """A user's view on a procedure whose parameters have new names goes on working, and does not stop a migration."""
+    """A user's view on a procedure with renamed parameters goes on working, and stops no migration."""
     assert psql(empty_dsn, RELEASED[released]).stderr == ""
     await empty.execute("create view news as select body from nuncius.fetch('news')")
     await migrations.migrate(empty)

@@ -445,7 +445,7 @@ async def test_an_outdated_snapshot_is_a_serialization_failure(
 async def test_publishers_that_keep_snapshots(
     connection: Connection, other: Connection, observer: Connection, level: str
 ) -> None:
-    """Of two publishers at once one waits and gets an error to retry, also for a topic that is new; then it succeeds."""
+    """Of two publishers at once one waits and gets an error to retry, for a new topic, too."""
     for expected in range(2):
         await connection.execute(f"begin isolation level {level}")
         await connection.execute("select nuncius.publish('news', 'first')")
@@ -467,7 +467,7 @@ async def test_publishers_that_keep_snapshots(
 async def test_counts_that_a_snapshot_does_not_show(
     connection: Connection, other: Connection, level: str, count: int
 ) -> None:
-    """A count that was stored since the snapshot, in whichever partition, is an error to retry; the retry stores
+    """A count that was stored since the snapshot, in any partition, is an error to retry; the retry stores
     nothing twice."""
     await topic(connection, partitions=2)
     call = "select nuncius.publish('news', 'x', publisher => 'ann', count => $1, partition => $2)"

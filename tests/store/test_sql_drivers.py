@@ -64,7 +64,8 @@ def store(dsn: str) -> Iterator[psycopg.Connection]:
 def taken(store: psycopg.Connection) -> list[bytes]:
     """Removes and returns the bodies of everything in the store."""
     rows = store.execute(
-        "with e as (delete from nuncius.entries returning body), m as (delete from nuncius.messages returning message)"
+        "with e as (delete from nuncius.entries returning body),"
+        " m as (delete from nuncius.messages returning message)"
         " select body from e union all select message from m"
     )
     return [body for (body,) in rows]
@@ -108,29 +109,33 @@ def test_text_that_looks_like_bytes(driver: Driver, store: psycopg.Connection, n
 def test_bytes_for_text(
     driver: Driver, store: psycopg.Connection, name: str, request: pytest.FixtureRequest
 ) -> None:
-    """Bytes that are sent where text is expected are stored as they are or refused; drivers that say nothing of types
-    learn the right call."""
+    """Bytes that are sent where text is expected are stored as they are or refused; a driver without types
+    learns the right call."""
     without_types = request.node.callspec.params["driver"] in WITHOUT_TYPES
     for body in BYTES:
+        hint = None
         try:
             driver(FOR_TEXT[name], body)
         except Refused as refused:
-            assert taken(store) == []
-            assert not without_types or f"nuncius.{name}_bytes(" in refused.hint
-        else:
-            assert taken(store) == [body]
-            assert not without_types
+            hint = refused.hint
+        assert taken(store) == ([body] if hint is None else [])
+        if without_types:
+            assert hint is not None
+            assert f"nuncius.{name}_bytes(" in hint
 
 
 def test_names_of_arguments(driver: Driver, store: psycopg.Connection) -> None:
     """Arguments may be given by name."""
     headers: Value = '{"lang": "de"}'
     driver(
-        "select nuncius.publish(topic => {}, body => {}, key => {}, headers => {}, publisher => {}, count => {})",
+        "select nuncius.publish("
+        "topic => {}, body => {}, key => {}, headers => {}, publisher => {}, count => {})",
         *("news", "grüße", "k", headers, "ann", 7),
     )
     driver("select nuncius.publish_bytes(topic => {}, body => {}, headers => {})", "news", b"\xff", headers)
-    rows = store.execute("select body, key, headers, publisher_count from nuncius.entries order by entry_offset")
+    rows = store.execute(
+        "select body, key, headers, publisher_count from nuncius.entries order by entry_offset"
+    )
     assert rows.fetchall() == [
         ("grüße".encode(), "k", {"lang": "de"}, 7),
         (b"\xff", None, {"lang": "de"}, None),

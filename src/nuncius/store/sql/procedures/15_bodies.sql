@@ -10,15 +10,20 @@ $$;
 
 -- Returns text as UTF-8. Refuses text that looks like the notation of bytes in PostgreSQL: some drivers send bytes in
 -- it and name no type, and PostgreSQL takes a parameter without a type for text. p_call is the procedure for bytes.
-create or replace function nuncius.bytes_of_text(p_text text, p_call text)
-returns bytea language plpgsql immutable strict as $$
+-- (Stable, not immutable, so that PostgreSQL can put it in line.)
+create or replace function nuncius.bytes_of_text(p_text text, p_call text) returns bytea language sql stable as $$
+    select case
+        when left(p_text, 2) <> '\x' then convert_to(p_text, 'UTF8')
+        when p_text ~ '^\\x([0-9A-Fa-f]{2})*$' then nuncius.refuse_notation(p_text, p_call)
+        else convert_to(p_text, 'UTF8') end
+$$;
+
+create or replace function nuncius.refuse_notation(p_text text, p_call text)
+returns bytea language plpgsql stable as $$
 begin
-    if left(p_text, 2) = '\x' and p_text ~ '^\\x([0-9A-Fa-f]{2})*$' then
-        raise invalid_parameter_value using
-            message = format('it is not clear whether this is text or bytes: %s',
-                case when length(p_text) > 40 then left(p_text, 40) || '...' else p_text end),
-            hint = format('call nuncius.%s(...) for bytes, or cast the parameter to bytea; for this very text, call it '
-                'with nuncius.as_bytes(...)', p_call);
-    end if;
-    return convert_to(p_text, 'UTF8');
+    raise invalid_parameter_value using
+        message = format('it is not clear whether this is text or bytes: %s',
+            case when length(p_text) > 40 then left(p_text, 40) || '...' else p_text end),
+        hint = format('call nuncius.%s(...) for bytes, or cast the parameter to bytea; for this very text, call it '
+            'with nuncius.as_bytes(...)', p_call);
 end $$;
