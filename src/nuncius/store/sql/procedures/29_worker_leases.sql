@@ -33,10 +33,27 @@ begin
     end if;
 end $$;
 
+-- Returns what is overdue in a queue, and remembers in the session when that was. Answers with how many moved.
+create or replace function nuncius.return_overdue(p_queue integer, p_most integer)
+returns bigint language plpgsql as $$
+declare
+    v_returned record;
+begin
+    select * into v_returned from nuncius.return_due(0, p_most, 1000, p_queue);
+    if v_returned.queues <> '{}' then
+        perform nuncius.announce(null, v_returned.queues);
+    end if;
+    perform set_config('nuncius.overdue_' || p_queue, extract(epoch from clock_timestamp())::text, false);
+    return v_returned.moved;
+end $$;
+
 -- Leases up to `count` messages, the highest priority first, for so many seconds: those for any receiver and those for
--- this one. First it returns to the queue what is overdue there, whether or not a node is running: leases whose time is
--- over, as failed attempts, and messages whose pause is over. After max_attempts a message goes to the queue dead/NAME
+-- this one. It returns to the queue what is overdue there, whether or not a node is running: leases whose time is over,
+-- as failed attempts, and messages whose pause is over. After max_attempts a message goes to the queue dead/NAME
 -- instead. `attempts` is the number of deliveries before this one.
+--
+-- A look for what is overdue walks over the leases that were settled since the last vacuum. So a session that finds
+-- enough looks once a second, before it leases; one that would find too little always looks.
 create or replace function nuncius.lease(
     queue text, count integer default 1, seconds double precision default 30, receiver integer default 0,
     max_attempts integer default 10
@@ -46,28 +63,37 @@ create or replace function nuncius.lease(
 ) language plpgsql set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     v_queue integer := nuncius.queue_named(queue);
+    v_looked double precision := nullif(current_setting('nuncius.overdue_' || v_queue, true), '');
+    v_is_time boolean := (v_looked > extract(epoch from clock_timestamp()) - 1) is not true;
     v_ids bigint[];
-    v_returned integer[];
 begin
-    perform nuncius.require_seconds(seconds);
-    perform nuncius.require_at_least(0, count), nuncius.require_at_least(1, max_attempts);
+    perform nuncius.require_seconds(seconds),
+        nuncius.require_at_least(0, count), nuncius.require_at_least(1, max_attempts);
     -- The lock comes first, so that return_due never holds a lock while this call waits.
     perform nuncius.take_locks(78003, array[v_queue], array[v_queue], true);
-    select r.queues into v_returned from nuncius.return_due(0, max_attempts, 1000, v_queue) r;
-    if v_returned <> '{}' then
-        perform nuncius.announce(null, v_returned);
+    if v_is_time then
+        perform nuncius.return_overdue(v_queue, max_attempts);
     end if;
-    v_ids := array(
-        select message_id from nuncius.lease_many(
-            -1, 0, array[v_queue], array[coalesce(receiver, 0)], '{0}', '{0}', '{1}', array[count])
-        where request > 0);
+    v_ids := nuncius.lease_for_worker(v_queue, receiver, count);
+    if not v_is_time and cardinality(v_ids) < count and nuncius.return_overdue(v_queue, max_attempts) > 0 then
+        v_ids := v_ids || nuncius.lease_for_worker(v_queue, receiver, count - cardinality(v_ids));
+    end if;
     perform nuncius.time_leases(-1, v_ids, seconds);
     return query
     select l.lease_id, l.message, l.headers, l.priority, l.attempts - 1, l.time_of_arrival, l.sender_id, l.receiver_id,
         l.context
-    from unnest(v_ids) with ordinality u(id, n) join nuncius.leases l on l.lease_id = u.id
-    order by u.n;
+    from nuncius.leases l where l.lease_id = any (v_ids)
+    order by l.priority desc, l.lease_id;
 end $$;
+
+-- Leases messages to no node. Answers with their ids; the leases have no end yet.
+create or replace function nuncius.lease_for_worker(p_queue integer, p_receiver integer, p_count integer)
+returns bigint[] language sql as $$
+    select array(
+        select message_id from nuncius.lease_many(
+            -1, 0, array[p_queue], array[coalesce(p_receiver, 0)], '{0}', '{0}', '{1}', array[p_count])
+        where request > 0)
+$$;
 
 -- Raises an error unless this is null or empty: ids of leases that have ended. The caller's transaction then takes no
 -- effect, which is right, because another worker may do the same work.

@@ -92,7 +92,7 @@ begin
     loop
         v_attempts[v.n] := -v_attempts[v.n];
         if v.body is not null and v.topic_name not like 'dead/%' then
-            perform nuncius.publish(left('dead/' || v.topic_name, 255), v.body, v.key,
+            perform nuncius.publish_bytes(left('dead/' || v.topic_name, 255), v.body, v.key,
                 coalesce(v.headers, '{}') || jsonb_build_object('dead-subscriber', v.subscriber_name)
                 || nuncius.obituary('/topic/' || v.topic_name, format('t-%s-%s-%s', v.topic_id, v.partition,
                     v.entry_offset), v.attempts, v.last_failure, v.reason));
