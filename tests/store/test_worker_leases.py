@@ -265,12 +265,13 @@ async def test_a_lease_in_an_open_transaction(
 
 
 async def test_when_a_session_looks_for_what_is_overdue(connection: Connection, jobs: int) -> None:
-    """A session that finds enough looks once a second for what is overdue; one that would find too little always
+    """A session that finds enough looks once a second for what is overdue; one that finds too little always
     looks."""
     await put(connection, jobs, b"overdue", priority=9)
     await put(connection, jobs, b"a", b"b", b"c", priority=1)
     last_look = f"set nuncius.overdue_{jobs} = "
     await lease(connection, "'jobs', seconds => 0")
+    assert float(await connection.fetchval(f"show nuncius.overdue_{jobs}")) > 0
     await connection.execute(last_look + "1e10")  # not a second ago
     assert [one["body"] for one in await lease(connection)] == [b"a"]
     await connection.execute(last_look + "0")  # long ago
