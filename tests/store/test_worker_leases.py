@@ -280,6 +280,26 @@ async def test_when_a_session_looks_for_what_is_overdue(connection: Connection, 
     assert [one["body"] for one in await lease(connection, "'jobs', 3")] == [b"overdue", b"b", b"c"]
 
 
+async def test_a_session_begins_where_it_was(connection: Connection, other: Connection, jobs: int) -> None:
+    """A session remembers, by priority and receiver, up to which message all are gone; none is missed."""
+    await put(connection, jobs, b"a", b"b", priority=3)
+    await put(connection, jobs, b"mine", priority=3, receiver=7)
+    (first,) = await lease(connection, "'jobs', receiver => 7")
+    places = (await connection.fetchval(f"show nuncius.place_{jobs}_7"))[1:-1].split(",")
+    assert [int(place) for place in places] == [0, 0, first["lease_id"], *[0] * 17]
+    await connection.execute(f"set nuncius.overdue_{jobs} = 1e10")
+    expected = [b"high", b"b", b"mine", b"low"]
+    await put(other, jobs, b"low", priority=1)
+    await put(other, jobs, b"high", priority=4)
+    for _ in range(2):  # what is rolled back is not passed over
+        await connection.execute("begin")
+        found = [(await lease(connection, "'jobs', receiver => 7"))[0]["body"] for _ in range(4)]
+        assert found == expected
+        await connection.execute("rollback")
+    assert [one["body"] for one in await lease(other, "'jobs', 2")] == [b"high", b"b"]
+    assert [one["body"] for one in await lease(connection, "'jobs', 9, receiver => 7")] == [b"mine", b"low"]
+
+
 async def test_what_is_overdue_when_the_queue_is_locked(
     connection: Connection, other: Connection, jobs: int
 ) -> None:

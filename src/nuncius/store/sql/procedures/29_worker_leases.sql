@@ -52,8 +52,9 @@ end $$;
 -- as failed attempts, and messages whose pause is over. After max_attempts a message goes to the queue dead/NAME
 -- instead. `attempts` is the number of deliveries before this one.
 --
--- A look for what is overdue walks over the leases that were settled since the last vacuum. So a session that finds
--- enough looks once a second, before it leases; one that would find too little always looks.
+-- Both looks, for messages and for what is overdue, walk over what was settled since the last vacuum. So a session begins
+-- after the messages that it leased before, and looks once a second for what is overdue. If it finds too little,
+-- it looks for everything.
 create or replace function nuncius.lease(
     queue text, count integer default 1, seconds double precision default 30, receiver integer default 0,
     max_attempts integer default 10
@@ -68,15 +69,19 @@ declare
     v_ids bigint[];
 begin
     perform nuncius.require_seconds(seconds),
-        nuncius.require_at_least(0, count), nuncius.require_at_least(1, max_attempts);
+        nuncius.require_at_least(0, count), nuncius.require_at_least(0, receiver),
+        nuncius.require_at_least(1, max_attempts);
     -- The lock comes first, so that return_due never holds a lock while this call waits.
     perform nuncius.take_locks(78003, array[v_queue], array[v_queue], true);
     if v_is_time then
         perform nuncius.return_overdue(v_queue, max_attempts);
     end if;
-    v_ids := nuncius.lease_for_worker(v_queue, receiver, count);
-    if not v_is_time and cardinality(v_ids) < count and nuncius.return_overdue(v_queue, max_attempts) > 0 then
-        v_ids := v_ids || nuncius.lease_for_worker(v_queue, receiver, count - cardinality(v_ids));
+    v_ids := nuncius.lease_for_worker(v_queue, receiver, count, true);
+    if cardinality(v_ids) < count then
+        if not v_is_time then
+            perform nuncius.return_overdue(v_queue, max_attempts);
+        end if;
+        v_ids := v_ids || nuncius.lease_for_worker(v_queue, receiver, count - cardinality(v_ids), false);
     end if;
     perform nuncius.time_leases(-1, v_ids, seconds);
     return query
@@ -86,14 +91,29 @@ begin
     order by l.priority desc, l.lease_id;
 end $$;
 
--- Leases messages to no node. Answers with their ids; the leases have no end yet.
-create or replace function nuncius.lease_for_worker(p_queue integer, p_receiver integer, p_count integer)
-returns bigint[] language sql as $$
-    select array(
-        select message_id from nuncius.lease_many(
-            -1, 0, array[p_queue], array[coalesce(p_receiver, 0)], '{0}', '{0}', '{1}', array[p_count])
-        where request > 0)
-$$;
+-- Leases messages to no node, and remembers in the session where it came to, in each priority. Answers with their ids;
+-- the leases have no end yet. With p_resume it begins there. That passes over nothing: ids are in commit order.
+create or replace function nuncius.lease_for_worker(
+    p_queue integer, p_receiver integer, p_count integer, p_resume boolean
+) returns bigint[] language plpgsql as $$
+declare
+    v_setting text := format('nuncius.place_%s_%s', p_queue, p_receiver);
+    v_after bigint[] := case when p_resume then nullif(current_setting(v_setting, true), '') end;
+    v_ids bigint[];
+begin
+    with leased as materialized (
+        select message_id, priority + case when receiver_id = 0 then 0 else 10 end as n
+        from nuncius.lease_many(
+            -1, 0, array[p_queue], array[p_receiver], '{0}', '{0}', '{1}', array[p_count], v_after)
+        where request > 0
+    )
+    select array(select message_id from leased), array(
+        select coalesce((select max(message_id) from leased l where l.n = place.n), v_after[place.n], 0)
+        from generate_series(1, 20) place(n) order by place.n)
+    into v_ids, v_after;
+    perform set_config(v_setting, v_after::text, false);
+    return v_ids;
+end $$;
 
 -- Raises an error unless this is null or empty: ids of leases that have ended. The caller's transaction then takes no
 -- effect, which is right, because another worker may do the same work.
