@@ -52,9 +52,9 @@ end $$;
 -- as failed attempts, and messages whose pause is over. After max_attempts a message goes to the queue dead/NAME
 -- instead. `attempts` is the number of deliveries before this one.
 --
--- Both looks, for messages and for what is overdue, walk over what was settled since the last vacuum. So a session begins
--- after the messages that it leased before, and looks once a second for what is overdue. If it finds too little,
--- it looks for everything.
+-- Both looks, for messages and for what is overdue, walk over what was settled since the last vacuum. So a session
+-- begins after the messages that it leased before, and as long as it finds enough it looks once a second for what is
+-- overdue.
 create or replace function nuncius.lease(
     queue text, count integer default 1, seconds double precision default 30, receiver integer default 0,
     max_attempts integer default 10
@@ -76,12 +76,9 @@ begin
     if v_is_time then
         perform nuncius.return_overdue(v_queue, max_attempts);
     end if;
-    v_ids := nuncius.lease_for_worker(v_queue, receiver, count, true);
-    if cardinality(v_ids) < count then
-        if not v_is_time then
-            perform nuncius.return_overdue(v_queue, max_attempts);
-        end if;
-        v_ids := v_ids || nuncius.lease_for_worker(v_queue, receiver, count - cardinality(v_ids), false);
+    v_ids := nuncius.lease_for_worker(v_queue, receiver, count);
+    if not v_is_time and cardinality(v_ids) < count and nuncius.return_overdue(v_queue, max_attempts) > 0 then
+        v_ids := v_ids || nuncius.lease_for_worker(v_queue, receiver, count - cardinality(v_ids));
     end if;
     perform nuncius.time_leases(-1, v_ids, seconds);
     return query
@@ -91,14 +88,16 @@ begin
     order by l.priority desc, l.lease_id;
 end $$;
 
--- Leases messages to no node, and remembers in the session where it came to, in each priority. Answers with their ids;
--- the leases have no end yet. With p_resume it begins there. That passes over nothing: ids are in commit order.
-create or replace function nuncius.lease_for_worker(
-    p_queue integer, p_receiver integer, p_count integer, p_resume boolean
-) returns bigint[] language plpgsql as $$
+-- Leases messages to no node, and remembers in the session where it came to, in each priority, to begin there the next
+-- time. That passes over nothing: ids are in commit order, and a transaction that rolls back forgets. (Only a prepared
+-- transaction does not, so where there may be any, the session begins at the start.) Answers with the ids; the leases
+-- have no end yet.
+create or replace function nuncius.lease_for_worker(p_queue integer, p_receiver integer, p_count integer)
+returns bigint[] language plpgsql as $$
 declare
     v_setting text := format('nuncius.place_%s_%s', p_queue, p_receiver);
-    v_after bigint[] := case when p_resume then nullif(current_setting(v_setting, true), '') end;
+    v_after bigint[] := case when current_setting('max_prepared_transactions') = '0'
+        then nullif(current_setting(v_setting, true), '') end;
     v_ids bigint[];
 begin
     with leased as materialized (
