@@ -21,7 +21,7 @@ async def jobs(connection: Connection) -> int:
 
 @pytest.fixture
 async def heard(observer: Connection) -> AsyncIterator[list[str]]:
-    """What nodes are told."""
+    """Notifications that nodes receive."""
     words: list[str] = []
     await observer.add_listener("nuncius", lambda *event: words.append(str(event[3])))
     yield words
@@ -121,7 +121,7 @@ async def test_workers_do_not_block_each_other(connection: Connection, other: Co
 
 
 async def test_a_worker_that_dies(connection: Connection, connect: Connect, jobs: int) -> None:
-    """What a killed worker had is leased to another when its time is over, without a node, and counted."""
+    """A killed worker's message is leased to another when its time is over, without a node, and counted."""
     await put(connection, jobs, b"a")
     worker = await connect()
     await lease(worker, "'jobs', seconds => 60")
