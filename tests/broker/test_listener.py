@@ -93,6 +93,22 @@ async def test_what_applications_do_by_sql_is_heard(broker: Broker, connection: 
         assert (await reading).entries.bodies == [b"entry"]
 
 
+async def test_what_workers_give_back_by_sql_is_heard(broker: Broker, connection: Connection) -> None:
+    """A message that a worker gives back by SQL wakes a reader at a node, and so does one that is overdue."""
+    jobs = await queue(broker)
+    for seconds, give_back in (
+        (60, "release('jobs', array[$1::bigint])"),
+        (0, "lease('jobs', count => least(0, $1))"),
+    ):
+        await put(broker, jobs, b"x")
+        leased = await connection.fetchval("select lease_id from nuncius.lease('jobs', 1, $1)", seconds)
+        taking = start(broker.queues.take(jobs, wait=60))
+        await until_waiting_for(broker, jobs)
+        await connection.execute(f"select from nuncius.{give_back}", leased)
+        async with asyncio.timeout(60):
+            assert bodies(await taking) == [b"x"]
+
+
 async def test_changes_of_the_catalogue_are_heard(broker: Broker, second: Broker) -> None:
     """A queue or topic that is deleted and made again elsewhere is another one here, too."""
     old = await queue(broker)

@@ -181,7 +181,7 @@ async def test_busy_publisher(broker: Broker, other: Connection, observer: Conne
     bob = await broker.publishers.find("bob", lasting=True)
     await broker.topics.publish("news", [b"0"])
     await other.execute("begin")
-    await other.execute("select nuncius.publish('theirs', 'x', p_publisher => 'alice', p_count => 1)")
+    await other.execute("select nuncius.publish('theirs', 'x', publisher => 'alice', count => 1)")
     held = start(broker.topics.publish("news", [b"a"], publisher=alice, count=1))
     await until_somebody_waits(observer, "nuncius publish")
     async with asyncio.timeout(60):

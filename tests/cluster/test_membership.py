@@ -161,7 +161,7 @@ async def test_what_has_entries_stays(connection: Connection, members: Members, 
     broker serves it there."""
     await members.enter(HOST, 1000, 41, ("broker",), 2)
     topic_id = await topic(connection, 2)
-    await connection.execute("select nuncius.publish('news', 'x', p_partition => 1)")
+    await connection.execute("select nuncius.publish('news', 'x', partition => 1)")
     route = await placement.route(topic_id)
     assert (route.stores, route.brokers) == ((1, 2), (1, 1))
     assert not route.is_common

@@ -185,7 +185,7 @@ def test_a_range_begins_where_retention_has_come_to(spark: SparkSession, dsn: st
 def test_headers_are_maps(dsn: str) -> None:
     """Headers, none of them, and no headers at all are different things."""
     for headers in ('{"n": "1", "none": ""}', "{}", None):
-        value(dsn, "select nuncius.publish('news', 'x', p_headers => $1)", headers)
+        value(dsn, "select nuncius.publish('news', 'x', headers => $1)", headers)
     found = everything(batch_reader(dsn, topic="news")).column("headers").to_pylist()
     assert found == [[("n", "1"), ("none", "")], [], None]
 

@@ -14,7 +14,7 @@ from store.publishing_sql import Send, bodies, publish_many, topic
 async def test_growing_a_topic(connection: Connection) -> None:
     """Partitions are added until there are so many, and listeners are told; there are never fewer."""
     await topic(connection, "news", 2)
-    await connection.fetch("select nuncius.publish('news', 'a', p_partition => 2)")
+    await connection.fetch("select nuncius.publish('news', 'a', partition => 2)")
     told: list[object] = []
     await connection.add_listener("nuncius", lambda *arguments: told.append(arguments[-1]))
     grow = "select nuncius.grow_topic($1, $2)"

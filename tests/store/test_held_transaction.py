@@ -147,6 +147,26 @@ async def test_leasing(node: Connection) -> None:
 
 
 @pytest.mark.usefixtures("held")
+async def test_workers(node: Connection, connection: Connection) -> None:
+    """Leasing and settling by SQL touch as much at the end as at first, whatever the statistics say."""
+    jobs = await queue(node, "jobs")
+
+    async def put_lease_and_settle() -> None:
+        await put_many(node, Run(jobs, [b"x" * 100] * BATCH))
+        found = await connection.fetch("select lease_id from nuncius.lease('jobs', count => $1)", BATCH)
+        settle = "select nuncius.settle('jobs', $1)"
+        assert await connection.fetchval(settle, [one["lease_id"] for one in found]) == BATCH
+        await connection.fetchval("select pg_stat_force_next_flush()")
+
+    await put_lease_and_settle()
+    touched = []
+    for _ in range(3):
+        touched += await rounds(node, put_lease_and_settle)
+        await node.execute("analyze nuncius.leases, nuncius.messages")
+    assert touched[-1] < ALLOWED * touched[1], touched
+
+
+@pytest.mark.usefixtures("held")
 async def test_putting_with_counts(node: Connection) -> None:
     """Finding a publisher's last count in a queue costs the same for the last message as for the first."""
     jobs, alice = await queue(node), await publisher(node)

@@ -170,6 +170,17 @@ async def test_an_older_database(empty_dsn: str, empty: Connection, dsn: str, re
     assert [row["body"] for row in entries] == [b"first", b"second", b"third"]
 
 
+@pytest.mark.parametrize("released", RELEASED)
+async def test_views_of_users(empty_dsn: str, empty: Connection, released: int) -> None:
+    """A user's view on a procedure with renamed parameters goes on working, and stops no migration."""
+    assert psql(empty_dsn, RELEASED[released]).stderr == ""
+    await empty.execute("create view news as select body from nuncius.fetch('news')")
+    await migrations.migrate(empty)
+    await empty.execute("select nuncius.publish(topic => 'news', body => 'first')")
+    assert await empty.fetchval("select body from news") == b"first"
+    assert await empty.fetchval("select body from nuncius.fetch(topic => 'news')") == b"first"
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [("0004_gap.sql", "without gaps"), ("third.sql", "not named like")],

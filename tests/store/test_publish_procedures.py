@@ -15,6 +15,7 @@ from racing import until_waiting
 from store.publishing_sql import Send, bodies, publish_many, publisher, topic
 
 ALL_BEFORE, NO_TOPIC, BUSY, OTHER_LAYOUT = -1, -2, -3, -4
+LEVELS = ["repeatable read", "serializable"]
 
 
 async def test_offsets_are_dense_from_zero(connection: Connection) -> None:
@@ -354,7 +355,7 @@ async def test_publish_by_name(connection: Connection) -> None:
     assert await connection.fetchval("select nuncius.publish('news', 'text')") == 0
     assert await connection.fetchval("select nuncius.publish('news', $1::bytea)", b"\x00\xff") == 1
     row = await connection.fetchrow(
-        "select nuncius.publish('news', 'x', p_key => 'k', p_headers => '{\"a\": \"b\"}')"
+        "select nuncius.publish('news', 'x', key => 'k', headers => '{\"a\": \"b\"}')"
     )
     assert row is not None
     assert row[0] == 2
@@ -366,7 +367,7 @@ async def test_publish_by_name(connection: Connection) -> None:
 
 async def test_publish_with_a_count(connection: Connection) -> None:
     """`publish` with a publisher and a count answers null when that count was sent before."""
-    call = "select nuncius.publish('news', $1::text, p_publisher => 'alice', p_count => $2)"
+    call = "select nuncius.publish('news', $1::text, publisher => 'alice', count => $2)"
     assert await connection.fetchval(call, "a", 1) == 0
     assert await connection.fetchval(call, "a", 1) is None
     assert await connection.fetchval(call, "b", 2) == 1
@@ -378,13 +379,13 @@ async def test_publish_with_a_count(connection: Connection) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        "nuncius.publish('news', 'x', p_publisher => 'alice')",
-        "nuncius.publish('news', 'x', p_count => 1)",
-        "nuncius.publish('news', 'x', p_partition => 2)",
-        "nuncius.publish('news', 'x', p_partition => 0)",
-        "nuncius.publish('news', 'x', p_headers => '[1]')",
-        "nuncius.publish('news', 'x', p_headers => '{\"lang\": \"en\", \"size\": 1}')",
-        "nuncius.publish('news', 'x', p_headers => '{\"lang\": [\"en\"]}')",
+        "nuncius.publish('news', 'x', publisher => 'alice')",
+        "nuncius.publish('news', 'x', count => 1)",
+        "nuncius.publish('news', 'x', partition => 2)",
+        "nuncius.publish('news', 'x', partition => 0)",
+        "nuncius.publish('news', 'x', headers => '[1]')",
+        "nuncius.publish('news', 'x', headers => '{\"lang\": \"en\", \"size\": 1}')",
+        "nuncius.publish('news', 'x', headers => '{\"lang\": [\"en\"]}')",
     ],
 )
 async def test_publish_refuses_nonsense(connection: Connection, call: str) -> None:
@@ -424,18 +425,83 @@ async def test_savepoint_rolls_back_an_entry(connection: Connection) -> None:
     assert await bodies(connection) == [b"a", b"c"]
 
 
-async def test_repeatable_read_never_makes_a_gap_or_a_double(
-    connection: Connection, other: Connection
+@pytest.mark.parametrize("level", LEVELS)
+async def test_an_outdated_snapshot_is_a_serialization_failure(
+    connection: Connection, other: Connection, level: str
 ) -> None:
-    """With an outdated snapshot a publisher gets an error to retry, not somebody else's offset."""
+    """With an outdated snapshot a publisher gets an error to retry, not another one's offset."""
     await topic(connection)
-    await connection.execute("begin isolation level repeatable read")
+    await connection.execute(f"begin isolation level {level}")
     await connection.execute("select 1 from nuncius.topics")
     await other.execute("select nuncius.publish('news', 'theirs')")
-    with pytest.raises(asyncpg.PostgresError):
+    with pytest.raises(asyncpg.SerializationError) as refused:
         await connection.execute("select nuncius.publish('news', 'mine')")
+    assert "repeat the transaction" in str(refused.value.hint)
     await connection.execute("rollback")
     assert await bodies(other) == [b"theirs"]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_publishers_that_keep_snapshots(
+    connection: Connection, other: Connection, observer: Connection, level: str
+) -> None:
+    """Of two publishers at once one waits and gets an error to retry, for a new topic, too."""
+    for expected in range(2):
+        await connection.execute(f"begin isolation level {level}")
+        await connection.execute("select nuncius.publish('news', 'first')")
+        await other.execute(f"begin isolation level {level}")
+        waiting = asyncio.ensure_future(other.execute("select nuncius.publish('news', 'second')"))
+        await until_waiting(observer, other.get_server_pid())
+        await connection.execute("commit")
+        with pytest.raises(asyncpg.SerializationError):
+            await waiting
+        await other.execute("rollback")
+        await other.execute(f"begin isolation level {level}")
+        assert await other.fetchval("select nuncius.publish('news', 'second')") == 2 * expected + 1
+        await other.execute("commit")
+    assert await bodies(connection) == [b"first", b"second"] * 2
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("count", [1, 2])
+async def test_counts_that_a_snapshot_does_not_show(
+    connection: Connection, other: Connection, level: str, count: int
+) -> None:
+    """A count that was stored since the snapshot, in any partition, is an error to retry; the retry stores
+    nothing twice."""
+    await topic(connection, partitions=2)
+    call = "select nuncius.publish('news', 'x', publisher => 'ann', count => $1, partition => $2)"
+    await connection.fetchval(call, 0, 1)
+    await connection.execute(f"begin isolation level {level}")
+    await connection.execute("select 1 from nuncius.topics")
+    if count == 2:  # in a partition that the snapshot does not show either
+        await other.execute("select nuncius.grow_topic('news', 3)")
+    for sent in range(1, count + 1):
+        await other.fetchval(call, sent, count + 1)
+    with pytest.raises(asyncpg.SerializationError):
+        await connection.fetchval(call, 1, 1)
+    await connection.execute("rollback")
+    await connection.execute(f"begin isolation level {level}")
+    assert await connection.fetchval(call, 1, 1) is None
+    assert await connection.fetchval(call, count + 1, 1) == 1
+    await connection.execute("commit")
+    assert await other.fetchval("select count(*) from nuncius.entries") == count + 2
+
+
+async def test_other_partitions_and_snapshots(connection: Connection, other: Connection) -> None:
+    """A publisher that keeps its snapshot is not disturbed by what happens in other partitions and topics."""
+    await topic(connection, partitions=2)
+    await connection.execute("begin isolation level repeatable read")
+    await connection.execute("select 1 from nuncius.topics")
+    await other.execute("select nuncius.publish('news', 'theirs', partition => 2)")
+    await other.execute("select nuncius.publish('other', 'theirs')")
+    async with other.transaction():
+        await other.execute("select nuncius.publish('news', 'late', partition => 2)")
+        for expected in range(2):
+            call = "select nuncius.publish('news', 'mine', partition => 1)"
+            assert await connection.fetchval(call) == expected
+    await connection.execute("commit")
+    assert await bodies(connection) == [b"mine", b"mine"]
 
 
 @pytest.mark.parametrize("change", ["purge_topic", "delete_topic"])
@@ -517,10 +583,10 @@ async def test_a_key_keeps_to_its_partition(connection: Connection) -> None:
     """`publish` with a key goes to the key's partition; without one, a publisher keeps to its own."""
     await topic(connection, partitions=5)
     for key in ("a", "b", "c", "d"):
-        await connection.execute("select nuncius.publish('news', $1::text, p_key => $1)", key)
+        await connection.execute("select nuncius.publish('news', $1::text, key => $1)", key)
         assert key.encode() in await bodies(connection, partition=partition_of(key, 5))
     for count in range(1, 4):
         await connection.execute(
-            "select nuncius.publish('news', 'x', p_publisher => 'alice', p_count => $1)", count
+            "select nuncius.publish('news', 'x', publisher => 'alice', count => $1)", count
         )
     assert (await bodies(connection, partition=partition_of("alice", 5))).count(b"x") == 3

@@ -63,7 +63,7 @@ async def subscribe(connection: Connection, subscriber: str, topic: str) -> tupl
 async def publish(connection: Connection, topic: str, *bodies: str, partition: int | None = None) -> None:
     for body in bodies:
         await connection.fetch(
-            "select nuncius.publish($1, $2::text, p_partition => $3)", topic, body, partition
+            "select nuncius.publish($1, $2::text, partition => $3)", topic, body, partition
         )
 
 
@@ -184,10 +184,10 @@ async def test_a_topic_deleted_while_waiting(
 
 async def test_counts_of_both_kinds(connection: Connection) -> None:
     """A publisher has one count in a topic, whether it publishes in turn or by publish_many."""
-    await connection.fetch("select nuncius.publish('news', 'a'::text, p_publisher => 'ann', p_count => 7)")
+    await connection.fetch("select nuncius.publish('news', 'a'::text, publisher => 'ann', count => 7)")
     assert await put(connection, Put("news", "ann", 7)) == [(OTHER_COUNT, 7, 0)]
     assert await put(connection, Put("news", "ann", 8)) == [(STORED, None, 0)]
-    again = "select nuncius.publish('news', 'b'::text, p_publisher => 'ann', p_count => 8)"
+    again = "select nuncius.publish('news', 'b'::text, publisher => 'ann', count => 8)"
     assert await connection.fetchval(again) is None
 
 

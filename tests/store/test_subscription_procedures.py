@@ -217,7 +217,7 @@ async def test_lists_subscriptions_with_their_lag(connection: Connection) -> Non
         ("news", "sue", 3),
         ("other", "tom", 0),
     ]
-    only = await connection.fetch("select * from nuncius.list_subscriptions(p_subscriber => 'tom')")
+    only = await connection.fetch("select * from nuncius.list_subscriptions(subscriber => 'tom')")
     assert [row["topic_name"] for row in only] == ["other"]
 
 

@@ -45,7 +45,7 @@ async def test_from_native(ann: Peer, native: AsyncClient) -> None:
 
 async def test_publishers_do_not_collide(ann: Peer, native: AsyncClient, connection: Connection) -> None:
     """A ZeroMQ publisher has a count of its own, whatever publishers of other doors are called."""
-    await connection.fetch("select nuncius.publish('news', 'x'::text, p_publisher => 'bob', p_count => 7)")
+    await connection.fetch("select nuncius.publish('news', 'x'::text, publisher => 'bob', count => 7)")
     await native.publish("news", "y")
     assert await ann.ask("p bob news 1 z") == "a 0"
 

@@ -2,7 +2,7 @@
 
 -- Puts one message into each of the queues, or into none if one of them does not exist; answers with the
 -- ids of the queues it went into.
-create or replace function nuncius.put_messages(
+create or replace function nuncius.put_messages_bytes(
     queue_ids integer[], sender_id integer, receiver_id integer, context integer, priority integer,
     message bytea
 ) returns setof integer language plpgsql as $$
@@ -21,26 +21,69 @@ begin
     where p.ids is not null;
 end $$;
 
-create or replace function nuncius.put_message(
+create or replace function nuncius.put_message_bytes(
     queue_id integer, sender_id integer, receiver_id integer, context integer, priority integer,
     message bytea
 ) returns integer language sql as $$
-    select nuncius.put_messages(array[$1], $2, $3, $4, $5, $6)
+    select nuncius.put_messages_bytes(array[$1], $2, $3, $4, $5, $6)
 $$;
 
--- The same for text.
+-- The same for text. PostgreSQL resolves a parameter or literal without a type to these.
 create or replace function nuncius.put_messages(
     queue_ids integer[], sender_id integer, receiver_id integer, context integer, priority integer,
     message text
 ) returns setof integer language sql as $$
-    select nuncius.put_messages($1, $2, $3, $4, $5, convert_to($6, 'UTF8'))
+    select nuncius.put_messages_bytes($1, $2, $3, $4, $5, nuncius.bytes_of_text($6, 'put_messages_bytes'))
 $$;
 
 create or replace function nuncius.put_message(
     queue_id integer, sender_id integer, receiver_id integer, context integer, priority integer,
     message text
 ) returns integer language sql as $$
-    select nuncius.put_messages(array[$1], $2, $3, $4, $5, convert_to($6, 'UTF8'))
+    select nuncius.put_messages_bytes(array[$1], $2, $3, $4, $5, nuncius.bytes_of_text($6, 'put_message_bytes'))
+$$;
+
+-- The same for values that have another type.
+create or replace function nuncius.put_messages(
+    queue_ids integer[], sender_id integer, receiver_id integer, context integer, priority integer,
+    message bytea
+) returns setof integer language sql as $$
+    select nuncius.put_messages_bytes($1, $2, $3, $4, $5, $6)
+$$;
+
+create or replace function nuncius.put_message(
+    queue_id integer, sender_id integer, receiver_id integer, context integer, priority integer,
+    message bytea
+) returns integer language sql as $$
+    select nuncius.put_messages_bytes(array[$1], $2, $3, $4, $5, $6)
+$$;
+
+create or replace function nuncius.put_messages(
+    queue_ids integer[], sender_id integer, receiver_id integer, context integer, priority integer,
+    message jsonb
+) returns setof integer language sql as $$
+    select nuncius.put_messages_bytes($1, $2, $3, $4, $5, nuncius.as_bytes($6::text))
+$$;
+
+create or replace function nuncius.put_message(
+    queue_id integer, sender_id integer, receiver_id integer, context integer, priority integer,
+    message jsonb
+) returns integer language sql as $$
+    select nuncius.put_messages_bytes(array[$1], $2, $3, $4, $5, nuncius.as_bytes($6::text))
+$$;
+
+create or replace function nuncius.put_messages(
+    queue_ids integer[], sender_id integer, receiver_id integer, context integer, priority integer,
+    message json
+) returns setof integer language sql as $$
+    select nuncius.put_messages_bytes($1, $2, $3, $4, $5, nuncius.as_bytes($6::text))
+$$;
+
+create or replace function nuncius.put_message(
+    queue_id integer, sender_id integer, receiver_id integer, context integer, priority integer,
+    message json
+) returns integer language sql as $$
+    select nuncius.put_messages_bytes(array[$1], $2, $3, $4, $5, nuncius.as_bytes($6::text))
 $$;
 
 -- One request to take_many, in the shape of the table. Nodes have these settings on their connections
@@ -74,12 +117,4 @@ create or replace function nuncius.read_response_message(
     queue_id integer, receiver_id integer, context integer
 ) returns setof nuncius.messages language sql as $$
     select * from nuncius.take_one($1, $2, 0, $3, 2) where $3 <> 0
-$$;
-
--- Bodies are bytes; these turn them into text and back.
-create or replace function nuncius.as_text(bytea) returns text language sql immutable strict as $$
-    select convert_from($1, 'UTF8')
-$$;
-create or replace function nuncius.as_bytes(text) returns bytea language sql immutable strict as $$
-    select convert_to($1, 'UTF8')
 $$;

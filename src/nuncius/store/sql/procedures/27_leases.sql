@@ -185,6 +185,42 @@ returns setof integer language sql as $$
     select holder from nuncius.holders where pg_try_advisory_xact_lock(78009, holder)
 $$;
 
+-- Leases for a time that are over count as failed, and what waited long enough goes back, in one queue or, without one,
+-- in all. Answers with how many moved, and with the queues that have something again; the caller announces them.
+create or replace function nuncius.return_due(
+    p_delay double precision, p_most integer, p_limit integer default 1000, p_queue integer default null,
+    out moved bigint, out queues integer[]
+) language plpgsql as $$
+declare
+    v_now timestamptz := clock_timestamp();
+    v_ids bigint[] := array(select lease_id from nuncius.leases
+        where holder = -1 and due_at <= v_now and (p_queue is null or queue_id = p_queue)
+        order by due_at limit p_limit for update skip locked);
+    v_busy integer[] := '{}';
+    v_step record;
+begin
+    moved := cardinality(v_ids);
+    queues := '{}';
+    if v_ids <> '{}' then
+        queues := nuncius.release_many(
+            v_ids, array_fill('not acknowledged in time'::text, array[cardinality(v_ids)]), p_delay, p_most);
+        v_now := clock_timestamp();  -- without a delay they are due now
+    end if;
+    loop
+        v_ids := array(select lease_id from nuncius.leases
+            where holder = 0 and due_at <= v_now and (p_queue is null or queue_id = p_queue)
+                and queue_id <> all (v_busy)
+            order by due_at limit p_limit for update skip locked);  -- another transaction may be settling one
+        exit when v_ids = '{}';
+        perform nuncius.ensure_dead_queues(v_ids, p_most);
+        select * into v_step from nuncius.move_leases(v_ids, p_most);
+        moved := moved + v_step.moved;
+        queues := queues || v_step.queues;
+        v_busy := v_busy || v_step.busy;
+        exit when v_step.busy = '{}';  -- else there may be others behind those that are locked
+    end loop;
+end $$;
+
 -- What waited long enough goes back into its queue, and leases whose time is over count as failed. With p_judge,
 -- what nodes held that are gone now does, too, and the subscriptions that lived by them end. One bounded step; the
 -- caller goes on while something moved. Answers with the queues that have something again; null when another node
@@ -196,7 +232,6 @@ create or replace function nuncius.return_leases(
 declare
     v_holder integer;
     v_ids bigint[];
-    v_busy integer[] := '{}';
     v_step record;
 begin
     if not pg_try_advisory_xact_lock(78005, 3) then
@@ -215,25 +250,9 @@ begin
             delete from nuncius.holders where holder = v_holder;
         end loop;
     end if;
-    v_ids := array(select lease_id from nuncius.leases
-        where holder = -1 and due_at <= now() order by due_at limit p_limit for update skip locked);
-    if v_ids <> '{}' then
-        queues := queues || nuncius.release_many(
-            v_ids, array_fill('not acknowledged in time'::text, array[cardinality(v_ids)]), p_delay, p_most);
-        moved := moved + cardinality(v_ids);
-    end if;
-    loop
-        v_ids := array(select lease_id from nuncius.leases
-            where holder = 0 and due_at <= now() and queue_id <> all (v_busy)
-            order by due_at limit p_limit for update skip locked);  -- somebody may be settling one of them
-        exit when v_ids = '{}';
-        perform nuncius.ensure_dead_queues(v_ids, p_most);
-        select * into v_step from nuncius.move_leases(v_ids, p_most);
-        moved := moved + v_step.moved;
-        queues := queues || v_step.queues;
-        v_busy := v_busy || v_step.busy;
-        exit when v_step.busy = '{}';  -- else there may be others behind those that are locked
-    end loop;
+    select * into v_step from nuncius.return_due(p_delay, p_most, p_limit);
+    moved := moved + v_step.moved;
+    queues := queues || v_step.queues;
     if queues <> '{}' then
         perform nuncius.announce(null, queues);
     end if;

@@ -8,16 +8,33 @@ returns integer language sql immutable as $$
     select 1 + (('x' || substr(md5(p_key), 1, 8))::bit(32)::bigint % p_partitions)::integer
 $$;
 
--- In a transaction that keeps its snapshot: a serialization failure if one of these was emptied or deleted since;
--- what is published by that snapshot would be where nobody reads. Only a lock on the row tells. It is let go at once,
--- because the collector must not wait for the end of somebody's transaction.
-create or replace function nuncius.refuse_changed_partitions(p_ids integer[])
+-- For a transaction that keeps its snapshot, when it has its locks: raises a serialization failure if these partitions
+-- were published to, emptied or deleted after the snapshot was taken. With counts it looks at all partitions of the
+-- topics, because a publisher may have used another one, and at whether there are new ones. The snapshot shows none of
+-- that; a lock on a row does, and so does a row in the place that would be the next free one. Both are undone at once,
+-- because the collector must not wait for the end of this transaction.
+create or replace function nuncius.refuse_old_snapshot(p_partition_ids integer[], p_topics integer[], p_counted boolean)
 returns void language plpgsql as $$
+declare
+    v_ids integer[] := p_partition_ids;
 begin
-    perform from nuncius.partitions where partition_id = any (p_ids) for share;
+    if p_counted then
+        v_ids := array(select partition_id from nuncius.partitions where topic_id = any (p_topics));
+        insert into nuncius.partitions (partition_id, topic_id, partition)
+        select -topic_id, topic_id, partition_count + 1 from nuncius.topics where topic_id = any (p_topics);
+    end if;
+    perform from nuncius.partitions where partition_id = any (v_ids) for share;
+    insert into nuncius.entries (partition_id, entry_offset, body)
+    select partition_id, nuncius.next_offset(partition_id), '' from nuncius.partitions
+    where partition_id = any (v_ids) and store_id = 1;
     raise sqlstate 'NU000';
-exception when sqlstate 'NU000' then
-    return;
+exception
+    when sqlstate 'NU000' then
+        return;
+    when unique_violation then
+        raise serialization_failure using
+            message = 'the topic has changed since this transaction took its snapshot',
+            hint = 'repeat the transaction, or publish from the level READ COMMITTED';
 end $$;
 
 -- Publishes in one transaction.
@@ -91,7 +108,7 @@ begin
         v_busy := v_busy || nuncius.take_locks(78004, p_publishers, p_topics, p_wait);
     end if;
     if nuncius.keeps_snapshot() then
-        perform nuncius.refuse_changed_partitions(v_ids);
+        perform nuncius.refuse_old_snapshot(v_ids, p_topics, array_remove(p_publishers, null) <> '{}');
     end if;
 
     -- From here on nobody else adds to these partitions or counts for these publishers; and what was

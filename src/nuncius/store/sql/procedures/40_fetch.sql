@@ -39,16 +39,16 @@ $$;
 
 -- Entries of one partition from a position on, row by row, for people.
 create or replace function nuncius.fetch(
-    p_topic text, p_partition integer default 1, p_position bigint default 0, p_limit integer default 100
+    topic text, partition integer default 1, from_offset bigint default 0, max_entries integer default 100
 ) returns table (
     entry_offset bigint, time_of_arrival timestamptz, key text, headers jsonb, publisher varchar, body bytea
 ) language sql stable as $$
     select e.entry_offset, e.time_of_arrival, e.key, e.headers, u.publisher_name, e.body
     from nuncius.topics t
-    join nuncius.partitions p on p.topic_id = t.topic_id and p.partition = p_partition
+    join nuncius.partitions p on p.topic_id = t.topic_id and p.partition = $2
     join nuncius.entries e on e.partition_id = p.partition_id
-        and e.entry_offset >= greatest(p_position, p.first_offset)
+        and e.entry_offset >= greatest(from_offset, p.first_offset)
     left join nuncius.publishers u using (publisher_id)
-    where t.topic_name = p_topic
-    order by e.entry_offset limit p_limit
+    where t.topic_name = $1
+    order by e.entry_offset limit max_entries
 $$;

@@ -1,41 +1,41 @@
 -- Subscriptions: a durable place in a topic.
 
--- Subscribes, or finds the subscription there is (which keeps its place). p_start: 'latest' sees only what
+-- Subscribes, or finds the subscription there is (which keeps its place). start: 'latest' sees only what
 -- comes after, 'earliest' everything that is still there. The topic is made if it does not exist. With a holder
 -- the subscription lives as long as that node (or until it ends it). One that is there and would go with a node is
 -- taken over by this one, or becomes durable if no holder is given; one that is durable stays so.
 create or replace function nuncius.subscribe(
-    p_topic text, p_subscriber text, p_start text default 'latest', p_holds_retention boolean default false,
-    p_holder integer default null,
+    topic text, subscriber text, start text default 'latest', holds_retention boolean default false,
+    holder integer default null,
     out subscription_id integer, out created boolean
 ) language plpgsql as $$
 #variable_conflict use_column
 declare
     v_topic integer;
 begin
-    if p_start is null or p_start not in ('latest', 'earliest') then
+    if start is null or start not in ('latest', 'earliest') then
         raise invalid_parameter_value
-            using message = format('start at ''latest'' or ''earliest'', not at %L', p_start);
+            using message = format('start at ''latest'' or ''earliest'', not at %L', start);
     end if;
     loop
-        v_topic := nuncius.ensure_topic(p_topic);
+        v_topic := nuncius.ensure_topic(topic);
         perform from nuncius.topics where topic_id = v_topic for key share;
         exit when found;  -- and nobody deletes it before we are done
     end loop;
     loop
         insert into nuncius.subscriptions (topic_id, subscriber_name, holds_retention, holder)
-        values (v_topic, p_subscriber, p_holds_retention, p_holder)
+        values (v_topic, subscriber, subscribe.holds_retention, subscribe.holder)
         on conflict do nothing
         returning subscription_id into subscription_id;
         created := found;
         exit when created;
-        update nuncius.subscriptions set holder = p_holder
-        where topic_id = v_topic and subscriber_name = p_subscriber and holder <> coalesce(p_holder, 0);
+        update nuncius.subscriptions set holder = subscribe.holder
+        where topic_id = v_topic and subscriber_name = subscriber and holder <> coalesce(subscribe.holder, 0);
         select s.subscription_id into subscription_id from nuncius.subscriptions s
-        where s.topic_id = v_topic and s.subscriber_name = p_subscriber;
+        where s.topic_id = v_topic and s.subscriber_name = subscriber;
         exit when found;  -- else it has just ended
     end loop;
-    if created and p_start = 'latest' then
+    if created and start = 'latest' then
         insert into nuncius.positions (subscription_id, partition_id, position)
         select subscription_id, partition_id, nuncius.next_offset(partition_id)
         from nuncius.partitions where topic_id = v_topic;
@@ -61,12 +61,12 @@ begin
 end $$;
 
 -- Ends one subscription. False: there was none.
-create or replace function nuncius.unsubscribe(p_topic text, p_subscriber text)
+create or replace function nuncius.unsubscribe(topic text, subscriber text)
 returns boolean language plpgsql as $$
 declare
     v_ids integer[] := array(
         select s.subscription_id from nuncius.subscriptions s join nuncius.topics t using (topic_id)
-        where t.topic_name = p_topic and s.subscriber_name = p_subscriber);
+        where t.topic_name = topic and s.subscriber_name = subscriber);
 begin
     if nuncius.end_subscriptions(v_ids) = 0 then
         return false;
@@ -78,7 +78,7 @@ end $$;
 -- Where subscriptions stand in each partition of their topic. `position` is the next offset to read, `next`
 -- the next one to be published, so their difference is the lag. A subscriber of a partition in another store may
 -- be further than we know that it goes.
-create or replace function nuncius.positions_of(p_subscriptions integer[])
+create or replace function nuncius.positions_of(subscription_ids integer[])
 returns table (
     subscription_id integer, partition integer, partition_id integer, "position" bigint, next bigint,
     confirmed_at timestamptz
@@ -93,7 +93,7 @@ returns table (
         where c.subscription_id = s.subscription_id and c.partition_id = p.partition_id
         order by c.position desc limit 1
     ) c on true
-    where s.subscription_id = any (p_subscriptions)
+    where s.subscription_id = any (subscription_ids)
     order by s.subscription_id, p.partition
 $$;
 
@@ -131,19 +131,19 @@ end $$;
 
 -- Confirms everything below a position, by names. False: no such subscription, partition or entry.
 create or replace function nuncius.confirm(
-    p_topic text, p_subscriber text, p_position bigint, p_partition integer default 1
+    topic text, subscriber text, next_offset bigint, partition integer default 1
 ) returns boolean language sql as $$
     select coalesce(bool_and(0 = any (nuncius.confirm_many(
-        array[s.subscription_id], array[p.partition_id], array[p_position]))), false)
+        array[s.subscription_id], array[p.partition_id], array[next_offset]))), false)
     from nuncius.topics t
-    join nuncius.subscriptions s on s.topic_id = t.topic_id and s.subscriber_name = p_subscriber
-    join nuncius.partitions p on p.topic_id = t.topic_id and p.partition = p_partition
-    where t.topic_name = p_topic
+    join nuncius.subscriptions s on s.topic_id = t.topic_id and s.subscriber_name = subscriber
+    join nuncius.partitions p on p.topic_id = t.topic_id and p.partition = confirm.partition
+    where t.topic_name = topic
 $$;
 
 -- The subscriptions of a topic, of a subscriber, or all, with their lag.
 create or replace function nuncius.list_subscriptions(
-    p_topic text default null, p_subscriber text default null
+    topic text default null, subscriber text default null
 ) returns table (
     subscription_id integer, topic_name varchar, subscriber_name varchar, holds_retention boolean,
     created_at timestamptz, lag bigint, confirmed_at timestamptz
@@ -153,8 +153,8 @@ create or replace function nuncius.list_subscriptions(
     from nuncius.subscriptions s
     join nuncius.topics t using (topic_id),
     lateral nuncius.positions_of(array[s.subscription_id]) w
-    where (p_topic is null or t.topic_name = p_topic)
-        and (p_subscriber is null or s.subscriber_name = p_subscriber)
+    where (topic is null or t.topic_name = topic)
+        and (subscriber is null or s.subscriber_name = subscriber)
     group by s.subscription_id, t.topic_name
     order by t.topic_name, s.subscriber_name
 $$;

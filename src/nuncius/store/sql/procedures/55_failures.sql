@@ -92,7 +92,7 @@ begin
     loop
         v_attempts[v.n] := -v_attempts[v.n];
         if v.body is not null and v.topic_name not like 'dead/%' then
-            perform nuncius.publish(left('dead/' || v.topic_name, 255), v.body, v.key,
+            perform nuncius.publish_bytes(left('dead/' || v.topic_name, 255), v.body, v.key,
                 coalesce(v.headers, '{}') || jsonb_build_object('dead-subscriber', v.subscriber_name)
                 || nuncius.obituary('/topic/' || v.topic_name, format('t-%s-%s-%s', v.topic_id, v.partition,
                     v.entry_offset), v.attempts, v.last_failure, v.reason));
@@ -114,7 +114,7 @@ create or replace function nuncius.recover_many(
 $$;
 
 -- What could not be delivered: to subscribers of topics, and to consumers of queues; the latest first.
-create or replace function nuncius.list_failures(p_limit integer default 1000)
+create or replace function nuncius.list_failures(max_failures integer default 1000)
 returns table (
     destination text, subscriber varchar, partition integer, id bigint, attempts integer,
     last_failure timestamptz, due_at timestamptz, reason text
@@ -125,12 +125,12 @@ returns table (
     join nuncius.subscriptions s using (subscription_id)
     join nuncius.topics t using (topic_id)
     join nuncius.partitions p on p.partition_id = f.partition_id
-    order by f.last_failure desc limit p_limit)
+    order by f.last_failure desc limit max_failures)
     union all
     (select '/queue/' || q.queue_name, null, null, l.origin, l.attempts, l.last_failure, l.due_at, l.reason
     from nuncius.leases l join nuncius.queues q using (queue_id)
     where l.last_failure is not null
-    order by l.last_failure desc limit p_limit)
+    order by l.last_failure desc limit max_failures)
     union all
     (select '/queue/' || q.queue_name, null, null, r.origin, r.attempts, r.last_failure, null, r.reason
     from nuncius.returned r join nuncius.queues q using (queue_id)
@@ -138,8 +138,8 @@ returns table (
         select from nuncius.messages m
         where m.queue_id = r.queue_id and m.receiver_id = r.receiver_id and m.priority = r.priority
             and m.message_id = r.message_id)
-    order by r.last_failure desc limit p_limit)
-    order by 6 desc limit p_limit
+    order by r.last_failure desc limit max_failures)
+    order by 6 desc limit max_failures
 $$;
 
 -- The same counted: how many there are for each destination, and the latest of them.
