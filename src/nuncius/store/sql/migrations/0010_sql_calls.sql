@@ -27,7 +27,7 @@ begin
         begin
             execute 'drop function if exists nuncius.' || v_old;
         exception when dependent_objects_still_exist then
-            execute format('alter function nuncius.%s rename to %I', v_old, split_part(v_old, '(', 1) || '_before_0011');
+            execute format('alter function nuncius.%s rename to %I', v_old, split_part(v_old, '(', 1) || '_before_0010');
         end;
     end loop;
 end $$;
