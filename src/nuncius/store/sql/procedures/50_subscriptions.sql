@@ -1,12 +1,38 @@
 -- Subscriptions: a durable place in a topic.
 
+-- The name under which a job subscribes. Names with this prefix belong to jobs.
+create or replace function nuncius.job_subscriber(p_job text)
+returns text language sql immutable as $$ select 'nuncius:' || p_job $$;
+
+-- Refuses a name that belongs to a job.
+create or replace function nuncius.check_subscriber(p_subscriber text)
+returns void language plpgsql as $$
+begin
+    if starts_with(p_subscriber, nuncius.job_subscriber('')) then
+        raise invalid_parameter_value using message = format(
+            'the subscriber %L is a job: names that begin with %L are reserved', p_subscriber, nuncius.job_subscriber(''));
+    end if;
+end $$;
+
 -- Subscribes, or finds the subscription there is (which keeps its place). p_start: 'latest' sees only what
 -- comes after, 'earliest' everything that is still there. The topic is made if it does not exist. With a holder
 -- the subscription lives as long as that node (or until it ends it). One that is there and would go with a node is
--- taken over by this one, or becomes durable if no holder is given; one that is durable stays so.
+-- taken over by this one, or becomes durable if no holder is given; one that is durable stays so. Names of jobs
+-- are refused.
 create or replace function nuncius.subscribe(
     p_topic text, p_subscriber text, p_start text default 'latest', p_holds_retention boolean default false,
     p_holder integer default null,
+    out subscription_id integer, out created boolean
+) language plpgsql as $$
+begin
+    perform nuncius.check_subscriber(p_subscriber);
+    select a.subscription_id, a.created into subscription_id, created
+    from nuncius.add_subscription(p_topic, p_subscriber, p_start, p_holds_retention, p_holder) a;
+end $$;
+
+-- Like subscribe, under any name.
+create or replace function nuncius.add_subscription(
+    p_topic text, p_subscriber text, p_start text, p_holds_retention boolean, p_holder integer,
     out subscription_id integer, out created boolean
 ) language plpgsql as $$
 #variable_conflict use_column
@@ -129,17 +155,21 @@ begin
     return v_codes;
 end $$;
 
--- Confirms everything below a position, by names. False: no such subscription, partition or entry.
+-- Confirms everything below a position, by names. False: no such subscription, partition or entry. Names of jobs
+-- are refused.
 create or replace function nuncius.confirm(
     p_topic text, p_subscriber text, p_position bigint, p_partition integer default 1
-) returns boolean language sql as $$
-    select coalesce(bool_and(0 = any (nuncius.confirm_many(
-        array[s.subscription_id], array[p.partition_id], array[p_position]))), false)
-    from nuncius.topics t
-    join nuncius.subscriptions s on s.topic_id = t.topic_id and s.subscriber_name = p_subscriber
-    join nuncius.partitions p on p.topic_id = t.topic_id and p.partition = p_partition
-    where t.topic_name = p_topic
-$$;
+) returns boolean language plpgsql as $$
+begin
+    perform nuncius.check_subscriber(p_subscriber);
+    return (
+        select coalesce(bool_and(0 = any (nuncius.confirm_many(
+            array[s.subscription_id], array[p.partition_id], array[p_position]))), false)
+        from nuncius.topics t
+        join nuncius.subscriptions s on s.topic_id = t.topic_id and s.subscriber_name = p_subscriber
+        join nuncius.partitions p on p.topic_id = t.topic_id and p.partition = p_partition
+        where t.topic_name = p_topic);
+end $$;
 
 -- The subscriptions of a topic, of a subscriber, or all, with their lag.
 create or replace function nuncius.list_subscriptions(
