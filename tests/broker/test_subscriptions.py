@@ -170,8 +170,7 @@ async def test_lists(broker: Broker) -> None:
 
 
 async def test_names_of_jobs(broker: Broker, connection: Connection) -> None:
-    """A subscription of a job is neither made nor read nor moved through the broker; it is shown, and it can be
-    ended."""
+    """The broker refuses to make, read or move a subscription of a job; it shows it and can end it."""
     topic = await connection.fetchval("select nuncius.create_topic('news')")
     await connection.fetch("select nuncius.follow($1, 'archive', 'earliest', true, true)", [topic])
     name = "nuncius:archive"

@@ -8,7 +8,7 @@ import pytest
 from fix_store import other_database
 from nuncius.pipeline import place
 from nuncius.pipeline.errors import InvalidOption
-from nuncius.store import embedded
+from nuncius.store import embedded, environment
 from nuncius.store.embedded import EmbeddedServer
 from nuncius.store.errors import StoreUnavailable
 
@@ -20,7 +20,7 @@ def test_the_store_is_an_option_whatever_its_case(dsn: str) -> None:
 
 def test_the_environment_names_the_store_where_no_option_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """An option is stronger than NUNCIUS_STORE, and an empty one counts as none."""
-    monkeypatch.setenv(place.ENVIRONMENT, "postgresql://here/a")
+    monkeypatch.setenv(environment.STORE, "postgresql://here/a")
     assert place.store_dsn({"store": ""}) == "postgresql://here/a"
     assert place.store_dsn({"store": "postgresql://there/b"}) == "postgresql://there/b"
 
@@ -44,7 +44,7 @@ def test_what_names_no_store_is_refused(
     options: dict[str, str], complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The complaint says what to give."""
-    monkeypatch.delenv(place.ENVIRONMENT, raising=False)
+    monkeypatch.delenv(environment.STORE, raising=False)
     with pytest.raises(InvalidOption, match=complaint):
         place.store_dsn(options)
 

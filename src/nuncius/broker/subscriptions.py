@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription, NoSuchTopic
-from nuncius.broker.limits import check_int64, check_name, check_subscriber
+from nuncius.broker.limits import check_int64, check_name, check_not_of_job, check_subscriber
 from nuncius.broker.signals import Signals
 from nuncius.broker.tails import Chunk, Slice, Tails
 from nuncius.broker.topic import Topic
@@ -79,7 +79,7 @@ class Subscriptions:
 
     async def find(self, topic: str, subscriber: str) -> Subscription:
         """Find a subscription, to read it or to move it. Those of jobs are refused."""
-        check_subscriber(subscriber)
+        check_not_of_job(subscriber)
         return await self.look_up(topic, subscriber)
 
     async def look_up(self, topic: str, subscriber: str) -> Subscription:

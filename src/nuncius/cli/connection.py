@@ -13,9 +13,10 @@ import typer
 from nuncius.cli.errors import INTERRUPTED
 from nuncius.cli.output import Format, StreamFormat
 from nuncius.client import AsyncClient, CannotConnect, NotFound, address
+from nuncius.store import environment
 
 Url = Annotated[
-    str, typer.Option("--url", envvar="NUNCIUS_URL", help="Where the broker is.", show_default=True)
+    str, typer.Option("--url", envvar=environment.URL, help="Where the broker is.", show_default=True)
 ]
 Timeout = Annotated[
     float, typer.Option("--timeout", min=0.1, help="Seconds to wait for an answer of the broker.")

@@ -3,10 +3,10 @@
 0 done, 1 failed, 2 wrong use, 3 nothing there or not in time, 4 no connection, 130 interrupted.
 """
 
-import os
 import sys
 
 from nuncius.cli.logs import escape
+from nuncius.store import environment
 
 FAILED = 1
 USAGE = 2
@@ -38,7 +38,7 @@ def exit_code(error: BaseException) -> int:
 
 def report(error: BaseException) -> int:
     """Says on stderr what went wrong, and answers with the exit code."""
-    if os.environ.get("NUNCIUS_DEBUG", "") not in {"", "0"}:
+    if environment.debugging():
         import traceback
 
         traceback.print_exception(error)

@@ -8,13 +8,14 @@ import msgspec
 import typer
 
 from nuncius.client import CannotConnect
+from nuncius.store import environment
 
 DEFAULT_HTTP = "http://127.0.0.1:5000"
 ANSWER_SECONDS = 10.0
 
 HttpUrl = Annotated[
     str,
-    typer.Option("--http", envvar="NUNCIUS_HTTP", help="Where the node's HTTP port is.", show_default=True),
+    typer.Option("--http", envvar=environment.HTTP, help="Where the node's HTTP port is.", show_default=True),
 ]
 
 

@@ -23,7 +23,7 @@ ALL_BUT_DEAD = "(?!dead/).*"
 LOOK_SECONDS = 1.0
 
 SETTINGS = {
-    "topic": "a topic, or several with commas between them; without it and topicPattern: all but dead letters (dead/...)",
+    "topic": "a topic, or several with commas between them; without it and topicPattern: all but dead/...",
     "topicPattern": "a regular expression for the whole names of topics",
     "lake": "where the lake is, if it is a new one: a directory, or a URL such as s3://bucket/lake",
     "rowsPerRound": f"how many entries are committed at once ({ROWS_PER_ROUND})",
