@@ -96,6 +96,11 @@ class Broker:
         return int(self._ready["ports"]["telesto"])
 
     @property
+    def ports(self) -> dict[str, int]:
+        """Where the open doors listen, by name."""
+        return {name: port for name, port in self._ready["ports"].items() if port is not None}
+
+    @property
     def url(self) -> str:
         return f"nuncius://127.0.0.1:{self.port}"
 

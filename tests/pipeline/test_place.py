@@ -9,6 +9,7 @@ from fix_store import other_database
 from nuncius.pipeline import place
 from nuncius.pipeline.errors import InvalidOption
 from nuncius.store import embedded, environment
+from nuncius.store.address import shown
 from nuncius.store.embedded import EmbeddedServer
 from nuncius.store.errors import StoreUnavailable
 
@@ -86,12 +87,9 @@ def test_a_store_that_does_not_answer_is_named_without_its_password(dsn: str) ->
     unknown = other_database(dsn, "nowhere")
     with pytest.raises(StoreUnavailable, match="nowhere"), place.connect(unknown):
         pass
-    assert place.shown("postgresql://me:secret@host/a?x=1") == "postgresql://me:***@host/a?x=1"
-    assert (
-        place.shown("postgresql:///a?user=me&password=secret&x=1")
-        == "postgresql:///a?user=me&password=***&x=1"
-    )
-    assert embedded.DATABASE in place.shown(dsn.replace("test", embedded.DATABASE))
+    assert shown("postgresql://me:secret@host/a?x=1") == "postgresql://me:***@host/a?x=1"
+    assert shown("postgresql:///a?user=me&password=secret&x=1") == "postgresql:///a?user=me&password=***&x=1"
+    assert embedded.DATABASE in shown(dsn.replace("test", embedded.DATABASE))
 
 
 def test_an_address_that_makes_no_sense_is_refused() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from nuncius.cli import output
-from nuncius.cli.connection import DEFAULT_URL, Output, Url
+from nuncius.cli.connection import DEFAULT_URL, Output, Url, is_up
 from nuncius.cli.findings import Finding, State, fail, ok, warn
 from nuncius.cli.output import Format
 from nuncius.cli.stores import DataDir, Store, one_store
@@ -159,6 +159,10 @@ async def _node(url: str) -> Finding:
         seconds = await client.ping()
         facts = await client.status()
     except NunciusError as error:
+        if await is_up(url):
+            return warn(
+                "node", f"{url} is up, but its store does not answer", "look at the checks of the store"
+            )
         return warn("node", f"{url}: {error}", "nuncius up starts one")
     finally:
         await client.close()

@@ -48,7 +48,7 @@ def report(error: BaseException) -> int:
 
 
 def complain(text: str) -> None:
-    """Says on stderr what went wrong in a command that goes on."""
+    """Say something on stderr in a command that goes on."""
     sys.stderr.write(f"nuncius: {escape(text)}\n")
 
 
@@ -58,6 +58,7 @@ def _is_expected(error: BaseException) -> bool:
 
     from nuncius.cli.node import NodeError
     from nuncius.client.errors import NunciusError
+    from nuncius.doors.telesto.trace import TraceUnavailable
     from nuncius.pipeline.errors import PipelineError
     from nuncius.store.errors import StoreError
 
@@ -66,6 +67,7 @@ def _is_expected(error: BaseException) -> bool:
         NunciusError,
         PipelineError,
         StoreError,
+        TraceUnavailable,
         OSError,
         TimeoutError,
         asyncpg.PostgresError,

@@ -139,6 +139,9 @@ def _make_entry() -> pwd.struct_passwd:
         made = subprocess.run(command, capture_output=True, text=True, check=False)
         entry = _find_entry()  # another process may have made it while we tried
         if entry is not None:
+            _log.warning(
+                "made a system account for PostgreSQL, which does not run as root", extra={"account": NAME}
+            )
             return entry
         reason = made.stderr.strip()
     else:
