@@ -122,3 +122,13 @@ def test_a_new_account_is_mentioned(
     (record,) = caplog.records
     assert "made a system account for PostgreSQL, which does not run as root" in record.message
     assert vars(record)["account"] == name
+
+
+def test_the_servers_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is started without its user's settings and without addresses that may hold a password."""
+    monkeypatch.setenv("PGPORT", "1")
+    monkeypatch.setenv("NUNCIUS_STORE", "postgresql://me:canary@host/x")
+    seen = Account(os.geteuid(), os.getegid()).run(["/usr/bin/env"]).stdout
+    assert "PATH=" in seen
+    assert "PGPORT" not in seen
+    assert "canary" not in seen

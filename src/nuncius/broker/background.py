@@ -1,4 +1,4 @@
-"""Work that goes on without a caller to tell of its failure: the log is told instead, and once."""
+"""Work that goes on without a caller. Its failures are logged."""
 
 import asyncio
 import logging

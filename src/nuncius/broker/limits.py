@@ -48,6 +48,7 @@ def check_subscriber(name: str) -> None:
 
 
 def check_not_of_job(name: str) -> None:
+    """Refuse the name of a job's subscription."""
     if name.startswith(JOBS):
         raise InvalidInput(f"names of subscribers that begin with {JOBS} are reserved for jobs")
 

@@ -119,8 +119,9 @@ def let_use(account: Account, programs: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Ours without PG* variables: a user's PGDATA or PGPORT must not reach our own server."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    """Leave out PG*, because a user's PGDATA or PGPORT must not reach our own server, and NUNCIUS_*, because
+    the server's account could read a password there."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "NUNCIUS_"))}
     return kept | {"LC_ALL": "C", "TZ": "UTC"}
 
 
