@@ -106,7 +106,27 @@ def test_extras_at_first_need(ready: Path, command: str, extras: list[str]) -> N
     """A command that needs an extra installs it first and says so; others do not."""
     done = run(ready / "nuncius", *command.split())
     assert done.stdout == f"ran {command}\n"
-    assert [line.split()[2] for line in done.stderr.splitlines()] == extras
+    assert [line.split()[2].strip(",") for line in done.stderr.splitlines()] == extras
+
+
+@pytest.mark.parametrize(
+    ("lock", "command"),
+    [
+        ("base", "up"),
+        ("console", "console"),
+        ("build", "pipeline"),
+        ("spark", "pipeline"),
+        ("trace", "up --trace"),
+    ],
+)
+def test_how_much_it_is(ready: Path, lock: str, command: str) -> None:
+    """An installation says how much it downloads before it begins."""
+    (ready / "requirements" / "trace.txt").touch()
+    (ready / ".venv" / f"installed-{lock}").write_text("an older one")
+    said = run(ready / "nuncius", *command.split()).stderr.splitlines()
+    (line,) = [line for line in said if line.startswith(f"nuncius: installing {lock}, once (")]
+    assert "to download" in line
+    assert line.endswith("on disk)")
 
 
 def test_failed_installation(ready: Path) -> None:

@@ -25,6 +25,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nuncius.store.environment import STORE
+
 if TYPE_CHECKING:
     from nuncius.client import AsyncClient, Client
 
@@ -86,12 +88,17 @@ class Broker:
     @property
     def dsn(self) -> str:
         """The address of the store's database."""
-        return str(self._ready["store"])
+        return self._store or str(self._ready["store"])
 
     @property
     def port(self) -> int:
         """Where clients connect. It stays the same over a restart."""
         return int(self._ready["ports"]["telesto"])
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Where the open doors listen, by name."""
+        return {name: port for name, port in self._ready["ports"].items() if port is not None}
 
     @property
     def url(self) -> str:
@@ -115,13 +122,18 @@ class Broker:
             return
         command = [sys.executable, "-m", "nuncius", "up", "--on-leash", *_CLOSED]
         command.append(f"--telesto-port={self.port if self._ready else free_port()}")
-        command.append(f"--store={self._store}" if self._store else f"--data-dir={self.data_dir}")
+        environment = {name: value for name, value in os.environ.items() if name != STORE}
+        if self._store:
+            environment[STORE] = self._store  # the password in it is in no list of processes
+        else:
+            command.append(f"--data-dir={self.data_dir}")
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, *self._arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
+                env=environment,
                 start_new_session=True,  # Ctrl-C is for the tests; the node ends when they do
             )
         assert self._process.stdout is not None

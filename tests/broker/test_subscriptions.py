@@ -167,3 +167,23 @@ async def test_lists(broker: Broker) -> None:
     (info,) = await broker.subscriptions.list("news")
     assert (info.subscriber, info.lag, info.holds_retention) == ("sue", 3, True)
     assert [each.topic for each in await broker.subscriptions.list(None, "sue")] == ["news", "other"]
+
+
+async def test_names_of_jobs(broker: Broker, connection: Connection) -> None:
+    """The broker refuses to make, read or move a subscription of a job; it shows it and can end it."""
+    topic = await connection.fetchval("select nuncius.create_topic('news')")
+    await connection.fetch("select nuncius.follow($1, 'archive', 'earliest', true, true)", [topic])
+    name = "nuncius:archive"
+    for refused in (
+        broker.subscriptions.subscribe("news", name),
+        broker.subscriptions.find("news", name),
+        broker.pubsub.subscribe("news", name),
+        broker.groups.join("news", name, "member", 30),
+    ):
+        with pytest.raises(InvalidInput, match="reserved for jobs"):
+            await refused
+    with pytest.raises(InvalidInput, match="reserved for jobs"):
+        broker.pubsub.get_soon("news", name, 0, print)
+    assert (await broker.subscriptions.look_up("news", name)).subscriber == name
+    await broker.subscriptions.unsubscribe("news", name)
+    assert await broker.subscriptions.list("news") == []

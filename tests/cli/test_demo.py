@@ -119,3 +119,16 @@ def test_a_job_that_cannot_run(tmp_path: Path, capsys: pytest.CaptureFixture[str
     said = capsys.readouterr().out
     assert "8. Spark digests the history" in said
     assert "goes on without it" in said
+
+
+def test_an_installation_is_announced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the script of a checkout installs for the job is told, with how much it is, before it is there."""
+    script = tmp_path / "nuncius"
+    script.write_text("#!/bin/sh\necho 'nuncius: installing spark, once (about 640 MB)' >&2\necho done 7\n")
+    script.chmod(0o755)
+    monkeypatch.setenv(SCRIPT, str(script))
+    run_job(cast("Any", SimpleNamespace(data_dir=tmp_path)), 8)
+    said = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert said.index("installing spark, once (about 640 MB)") < said.index("done 7")

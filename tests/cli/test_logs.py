@@ -110,6 +110,15 @@ def test_json() -> None:
     }
 
 
+def test_colours_of_others() -> None:
+    """What uvicorn adds for terminals is in no line."""
+    made = record("Started", color_message="\x1b[36mStarted\x1b[0m", door="http")
+    for formatter in (logs.TextFormatter(), logs.JsonFormatter()):
+        line = formatter.format(made)
+        assert "color" not in line
+        assert "[36m" not in line
+
+
 def test_long_values() -> None:
     """A value of megabytes is cut, and says how long it was."""
     made = record("%s", "m" * 10_000_000, value="v" * 10_000_000)
@@ -131,3 +140,13 @@ def test_configure(root: logging.Logger, style: str) -> None:
     assert len(root.handlers) == 1
     assert stream.getvalue().count("heard") == 1
     assert "quiet" not in stream.getvalue()
+
+
+@pytest.mark.parametrize(("level", "heard"), [("debug", 1), ("warning", 1), ("error", 0)])
+def test_ready_is_heard(root: logging.Logger, level: str, heard: int) -> None:
+    """That a node is ready is logged at the usual level, too, and not where only errors are."""
+    del root
+    stream = io.StringIO()
+    logs.configure(level, "text", stream)
+    logging.getLogger(logs.READY).info("ready")
+    assert stream.getvalue().count("ready\n") == heard

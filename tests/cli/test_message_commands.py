@@ -207,6 +207,17 @@ def test_subscribe(run: Commands, client: Client) -> None:
     assert (nothing.code, nothing.out) == (3, "")
 
 
+def test_subscribe_to_a_topic_that_is_not_there(run: Commands, client: Client) -> None:
+    """A topic that is made is mentioned, on stderr; with --no-create there is none."""
+    refused = run("subscribe", "TYPO", "me", "--no-create", "--wait", "0.01")
+    assert (refused.code, refused.out, refused.err) == (1, "", "nuncius: there is no topic 'TYPO'\n")
+    assert client.topics("TYPO") == []
+    made = run("subscribe", "TYPO", "me", "--wait", "0.01")
+    assert (made.code, made.out) == (3, "")
+    assert made.err.startswith("nuncius: made the topic 'TYPO', and waiting for messages")
+    assert run("subscribe", "TYPO", "me", "--no-create", "--wait", "0.01").err == ""
+
+
 def test_subscribe_until_interrupted(broker: Broker, client: Client) -> None:
     """Entries are shown as they come; Ctrl-C ends that without a word."""
     client.subscribe("t7", "s").close()

@@ -310,6 +310,36 @@ def test_listening_to_everybody(dsn: str) -> None:
         assert line.rstrip().endswith("host=0.0.0.0")
 
 
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_ready_is_logged(dsn: str, style: str) -> None:
+    """A node without a terminal logs at the usual level that it is ready, and where."""
+    command = [*NUNCIUS, "up", "--store", dsn, "--telesto-port=0", *CLOSED, f"--log-format={style}"]
+    up = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert up.stderr is not None
+    line = up.stderr.readline()
+    assert "ready" in line
+    assert "nuncius://127.0.0.1:" in line
+    if style == "json":
+        document = json.loads(line)
+        assert (document["message"], document["level"], document["store"]) == ("ready", "info", dsn)
+    up.send_signal(signal.SIGTERM)
+    assert up.communicate(timeout=300) == ("", "")
+
+
+def test_trace_without_its_extra(dsn: str, tmp_path: Path) -> None:
+    """Without the library for trace files, a node says what to install."""
+    (tmp_path / "pyarrow.py").write_text("raise ImportError")
+    paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = nuncius(
+        *("up", "--store", dsn, "--telesto-port=0", *CLOSED, "--trace", str(tmp_path / "traces")),
+        env=os.environ | {"PYTHONPATH": paths},
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "trace files need pyarrow: install the extra `trace`" in done.stderr
+    assert "internal error" not in done.stderr
+
+
 def test_json_logs(dsn: str) -> None:
     """With --log-format json every line on stderr is an object."""
     with node("--store", dsn, "--log-format=json", "--log-level=info") as started:

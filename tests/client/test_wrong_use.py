@@ -56,3 +56,9 @@ async def test_not_open() -> None:
     for call in calls:
         with pytest.raises(Closed, match="not open"):
             await call()
+
+
+async def test_the_name_of_a_job(client: AsyncClient) -> None:
+    """A subscriber does not use a name that is reserved for jobs."""
+    with pytest.raises(InvalidInput, match="reserved for jobs"):
+        await client.subscribe("news", "nuncius:archive")

@@ -49,6 +49,7 @@ async def test_everybody_waits_for_the_store(node: testing.Broker, data_dir: Pat
     said = node.log.read_text()
     assert "store unreachable" in said
     assert "Traceback" not in said
+    assert "never retrieved" not in said
 
 
 async def test_a_waiting_take_survives(node: testing.Broker, data_dir: Path) -> None:

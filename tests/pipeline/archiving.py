@@ -51,6 +51,6 @@ def confirmed(dsn: str) -> dict[int, int]:
         dsn,
         "select c.partition_id, max(c.position) as position from nuncius.positions c"
         " join nuncius.subscriptions s using (subscription_id)"
-        " where s.subscriber_name = 'archive' and s.holds_retention group by 1 order by 1",
+        " where s.subscriber_name = 'nuncius:archive' and s.holds_retention group by 1 order by 1",
     )
     return {row["partition_id"]: row["position"] for row in rows}

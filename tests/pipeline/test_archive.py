@@ -162,7 +162,31 @@ def test_retention_waits_for_the_archive(spark: SparkSession, dsn: str, lake: Pa
         pass
     assert [row["offset"] for row in stored(dsn)] == list(range(10, 15))
     (subscription,) = sql(dsn, "select * from nuncius.list_subscriptions('news')")
-    assert (subscription["subscriber_name"], subscription["lag"]) == ("archive", 5)
+    assert (subscription["subscriber_name"], subscription["lag"]) == ("nuncius:archive", 5)
+
+
+def test_a_users_own_subscription(spark: SparkSession, dsn: str, lake: Path) -> None:
+    """A user's subscription called archive keeps its position and does not hold retention."""
+    fill(dsn, "news", 3)
+    value(dsn, "select nuncius.subscribe('news', 'archive', 'earliest')")
+    archive(spark, dsn, lake)
+    found = sql(dsn, "select * from nuncius.list_subscriptions('news')")
+    assert [(row["subscriber_name"], row["lag"], row["holds_retention"]) for row in found] == [
+        ("archive", 3, False),
+        ("nuncius:archive", 0, True),
+    ]
+
+
+def test_dead_letters(spark: SparkSession, dsn: str, lake: Path) -> None:
+    """Dead letters are archived when they are named, by a name or a pattern, and not otherwise."""
+    fill(dsn, "news", 1)
+    fill(dsn, "dead/news", 1)
+    archive(spark, dsn, lake)
+    assert [row["topic"] for row in archived(lake)] == ["news"]
+    assert [row["topic_name"] for row in sql(dsn, "select * from nuncius.list_subscriptions()")] == ["news"]
+    assert archive(spark, dsn, lake, topic="dead/news").rows_written == 1
+    fill(dsn, "dead/news", 1)
+    assert archive(spark, dsn, lake, topicPattern=".*").rows_written == 1
 
 
 def test_begun_after_retention(spark: SparkSession, dsn: str, lake: Path) -> None:

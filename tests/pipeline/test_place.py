@@ -8,7 +8,8 @@ import pytest
 from fix_store import other_database
 from nuncius.pipeline import place
 from nuncius.pipeline.errors import InvalidOption
-from nuncius.store import embedded
+from nuncius.store import embedded, environment
+from nuncius.store.address import shown
 from nuncius.store.embedded import EmbeddedServer
 from nuncius.store.errors import StoreUnavailable
 
@@ -20,7 +21,7 @@ def test_the_store_is_an_option_whatever_its_case(dsn: str) -> None:
 
 def test_the_environment_names_the_store_where_no_option_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """An option is stronger than NUNCIUS_STORE, and an empty one counts as none."""
-    monkeypatch.setenv(place.ENVIRONMENT, "postgresql://here/a")
+    monkeypatch.setenv(environment.STORE, "postgresql://here/a")
     assert place.store_dsn({"store": ""}) == "postgresql://here/a"
     assert place.store_dsn({"store": "postgresql://there/b"}) == "postgresql://there/b"
 
@@ -44,7 +45,7 @@ def test_what_names_no_store_is_refused(
     options: dict[str, str], complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The complaint says what to give."""
-    monkeypatch.delenv(place.ENVIRONMENT, raising=False)
+    monkeypatch.delenv(environment.STORE, raising=False)
     with pytest.raises(InvalidOption, match=complaint):
         place.store_dsn(options)
 
@@ -86,12 +87,9 @@ def test_a_store_that_does_not_answer_is_named_without_its_password(dsn: str) ->
     unknown = other_database(dsn, "nowhere")
     with pytest.raises(StoreUnavailable, match="nowhere"), place.connect(unknown):
         pass
-    assert place.shown("postgresql://me:secret@host/a?x=1") == "postgresql://me:***@host/a?x=1"
-    assert (
-        place.shown("postgresql:///a?user=me&password=secret&x=1")
-        == "postgresql:///a?user=me&password=***&x=1"
-    )
-    assert embedded.DATABASE in place.shown(dsn.replace("test", embedded.DATABASE))
+    assert shown("postgresql://me:secret@host/a?x=1") == "postgresql://me:***@host/a?x=1"
+    assert shown("postgresql:///a?user=me&password=secret&x=1") == "postgresql:///a?user=me&password=***&x=1"
+    assert embedded.DATABASE in shown(dsn.replace("test", embedded.DATABASE))
 
 
 def test_an_address_that_makes_no_sense_is_refused() -> None:

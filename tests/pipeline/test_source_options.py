@@ -28,6 +28,12 @@ def test_without_options_everything_live_is_read() -> None:
         assert options.rows_per_batch is None
 
 
+def test_a_name_of_a_job() -> None:
+    """A stream does not subscribe under a name that is reserved for jobs."""
+    with pytest.raises(InvalidOption, match="for jobs"):
+        stream(subscription="nuncius:archive")
+
+
 def test_topics_are_a_list_of_names() -> None:
     """Names are separated by commas; blanks and repetitions do not count."""
     assert batch(topic=" b, a,b ,").topics == ("b", "a")

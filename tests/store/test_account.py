@@ -17,6 +17,8 @@ from nuncius.store.errors import DataDirectoryError
 NOBODY = Account(65534, 65534)
 CONNECT = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
 
+USERDEL = shutil.which("userdel", path="/usr/sbin:/sbin") or ""
+
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other accounts")
 
 
@@ -103,3 +105,30 @@ def test_strange_settings_stay_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGPORT", "1")
     mine = Account(os.geteuid(), os.getegid())
     assert "PGPORT" not in mine.run(["/usr/bin/env"], stderr=subprocess.DEVNULL).stdout
+
+
+@root_only
+@pytest.mark.skipif(not USERDEL, reason="the account has to go again")
+def test_a_new_account_is_mentioned(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That an account was made on the system is a line in the log that says why."""
+    name = f"nuncius-test-{os.getpid()}"
+    monkeypatch.setattr(accounts, "NAME", name)
+    try:
+        assert accounts.choose(data_dir / "postgres").is_another
+    finally:
+        subprocess.run([USERDEL, name], check=True, capture_output=True)
+    (record,) = caplog.records
+    assert "made a system account for PostgreSQL, which does not run as root" in record.message
+    assert vars(record)["account"] == name
+
+
+def test_the_servers_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is started without its user's settings and without addresses that may hold a password."""
+    monkeypatch.setenv("PGPORT", "1")
+    monkeypatch.setenv("NUNCIUS_STORE", "postgresql://me:canary@host/x")
+    seen = Account(os.geteuid(), os.getegid()).run(["/usr/bin/env"]).stdout
+    assert "PATH=" in seen
+    assert "PGPORT" not in seen
+    assert "canary" not in seen

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,21 @@ def test_many_start_at_once(data_dir: Path) -> None:
     outputs = [process.communicate(timeout=300)[0].split() for process in processes]
     assert len({pid for pid, _ in outputs}) == 1
     assert sorted(started for _, started in outputs) == ["False", "False", "False", "True"]
+
+
+def test_a_directory_that_becomes_ours_meanwhile(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory in which another starter writes the marker between two looks is not refused."""
+    data_dir.mkdir()
+    look = Path.iterdir
+
+    def late_look(path: Path) -> Iterator[Path]:
+        if path == data_dir:
+            (path / "nuncius.json").write_text(json.dumps({"program": "nuncius", "format": 1}))
+        return look(path)
+
+    monkeypatch.setattr(Path, "iterdir", late_look)
+    with DataDirectory(data_dir).prepared():
+        assert DataDirectory(data_dir).is_ours
 
 
 async def test_server_killed(data_dir: Path) -> None:

@@ -38,6 +38,11 @@ LOOK_SECONDS = 0.02
 # Where Debian's libpostgresql-jdbc-java puts the driver. It is a peer to compare with, nothing we need.
 DRIVER = Path("/usr/share/java/postgresql.jar")
 
+WITHOUT_DRIVER = (
+    "The comparison with Spark's JDBC reader is left out, for {} is not there. "
+    "On Debian: apt install libpostgresql-jdbc-java"
+)
+
 FILL = (
     "insert into nuncius.entries (partition_id, entry_offset, key, body)"
     " select p.partition_id, n, 'k' || n % 1000, decode(repeat(lpad(to_hex(n % 65536), 4, '0'), $3), 'hex')"
@@ -78,6 +83,7 @@ class Run:
 
 def bench(console: Console, rows: int = ROWS) -> Result:
     result = Result("spark", GOALS)
+    say_what_is_left_out(console)
     with progress(console, STEPS) as bar, tempfile.TemporaryDirectory(prefix="nun-") as parent:
         data_dir = Path(parent) / "data"
         port = _free_port()
@@ -95,6 +101,12 @@ def bench(console: Console, rows: int = ROWS) -> Result:
         finally:
             embedded.stop(data_dir)
     return result
+
+
+def say_what_is_left_out(console: Console) -> None:
+    """Without the driver there is nothing to compare with: say so, and how to get it."""
+    if not DRIVER.exists():
+        console.print(WITHOUT_DRIVER.format(DRIVER), highlight=False, soft_wrap=True)
 
 
 def _measure(run: Run, rows: int, url: str, password: str) -> None:

@@ -7,9 +7,10 @@ Between nodes the store decides whose a subscription is; the node that has it he
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
+from nuncius.broker.background import BackgroundWork
 from nuncius.broker.feed import Feed
 from nuncius.broker.listener import Listener
 from nuncius.store.errors import StoreError
@@ -29,7 +30,7 @@ class Claims:
         self._here: dict[int, Feed] = {}  # by subscription
         self._free: dict[int, asyncio.Event] = {}  # of those that we wait for
         self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = BackgroundWork()
         self._is_over = False
         listener.on_wanted = self._wanted
         listener.on_free = self._freed
@@ -79,8 +80,7 @@ class Claims:
     async def close(self) -> None:
         """The node ends, and its claims end with it."""
         self._is_over = True
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._background.drain()
 
     async def _claim(self, subscription_id: int, *, force: bool) -> bool:
         rows = await self._store.query(CLAIM, subscription_id, self._listener.holder, force)
@@ -95,9 +95,9 @@ class Claims:
     def _wanted(self, subscription_id: int | None) -> None:
         """Somebody wants this subscription; None: we have been deaf for a while."""
         if subscription_id in self._here:
-            self._start(self._make_way([subscription_id]))
+            self._background.start(self._make_way([subscription_id]))
         elif subscription_id is None and self._here:
-            self._start(self._make_way(list(self._here)))
+            self._background.start(self._make_way(list(self._here)))
 
     async def _make_way(self, subscriptions: Sequence[int]) -> None:
         with contextlib.suppress(StoreError):  # who wants it asks again
@@ -112,8 +112,3 @@ class Claims:
     async def _which_are_wanted(self, subscriptions: Sequence[int]) -> list[int]:
         rows = await self._store.query(WANTED, subscriptions, self._listener.holder)
         return [row[0] for row in rows]
-
-    def _start(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from nuncius.broker.duties import Duties
 from nuncius.broker.errors import AlreadyExists, InvalidInput, NoSuchSubscription, NotFound
-from nuncius.broker.limits import Limits, check_name
+from nuncius.broker.limits import Limits, check_name, check_subscriber
 from nuncius.broker.listener import Listener
 from nuncius.broker.signals import Signals
 from nuncius.broker.topic import Topic
@@ -79,6 +79,7 @@ class Groups:
 
     async def join(self, topic: str, subscriber: str, name: str, session: float) -> int:
         """A new member; answers with its id. It has to be heard from at least once in a session's time."""
+        check_subscriber(subscriber)
         check_name("member", name)
         if not SHORTEST_SESSION <= session <= LONGEST_SESSION:
             raise InvalidInput(f"a session is {SHORTEST_SESSION:g} to {LONGEST_SESSION:g} seconds")

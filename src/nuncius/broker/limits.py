@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from nuncius.broker.errors import InvalidInput, TooLarge
+from nuncius.store.names import JOBS
 
 NAME_LENGTH = 255
 INT32 = 2**31 - 1
@@ -38,6 +39,18 @@ def check_name(kind: str, name: str) -> None:
     if name != name.strip():
         raise InvalidInput(f"the name of a {kind} does not begin or end with a blank")
     _check_text(f"the name of a {kind}", name)
+
+
+def check_subscriber(name: str) -> None:
+    """Refuse what is no name, and the names of jobs."""
+    check_name("subscriber", name)
+    check_not_of_job(name)
+
+
+def check_not_of_job(name: str) -> None:
+    """Refuse the name of a job's subscription."""
+    if name.startswith(JOBS):
+        raise InvalidInput(f"names of subscribers that begin with {JOBS} are reserved for jobs")
 
 
 def check_bodies(limits: Limits, bodies: Sequence[bytes]) -> int:

@@ -9,9 +9,10 @@ only when the last has gone. Who only looks on is deaf: it speaks, but nobody ha
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 
+from nuncius.broker.background import BackgroundWork
 from nuncius.broker.signals import Signals
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreUnavailable
@@ -50,7 +51,7 @@ class Listener:
         self._topics: set[int] = set()
         self._queues: set[int] = set()
         self._announcing = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = BackgroundWork()
         self._count_again = asyncio.Event()
         self.nodes = 2 if deaf else 1  # and not known better yet
         self.holder = 0
@@ -70,16 +71,14 @@ class Listener:
 
     async def start(self) -> None:
         if self._deaf:
-            self._start(self._keep_looking())
+            self._background.start(self._keep_looking())
             return
         await self._listen()
-        self._start(self._keep_listening())
+        self._background.start(self._keep_listening())
 
     async def close(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        self._background.cancel()
+        await self._background.drain()
         await self._ears.close()
         await self._mouth.close()
 
@@ -96,7 +95,7 @@ class Listener:
     def _announce(self) -> None:
         if not self._announcing:
             self._announcing = True
-            self._start(self._send())
+            self._background.start(self._send())
 
     async def _send(self) -> None:
         try:
@@ -197,8 +196,3 @@ class Listener:
                 self.on_free(int(word[1:]))
             else:
                 log.warning("a notification that is not ours", extra={"payload": str(payload)[:100]})
-
-    def _start(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

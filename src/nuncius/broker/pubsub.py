@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription
-from nuncius.broker.limits import Limits, check_bodies, check_name
+from nuncius.broker.limits import Limits, check_bodies, check_name, check_not_of_job, check_subscriber
 from nuncius.broker.listener import Listener
 from nuncius.broker.signals import Signals
 from nuncius.broker.subscriptions import Subscriptions
@@ -133,7 +133,7 @@ class PubSub:
         """Subscribes from the latest message on. Answers whether it was not subscribed before, and the id
         that it has last."""
         check_name("topic", topic)
-        check_name("subscriber", subscriber)
+        check_subscriber(subscriber)
         rows = await self._store.execute(
             "select created, last_id from nuncius.subscribe_in_sequence($1, $2)", topic, subscriber
         )
@@ -162,6 +162,7 @@ class PubSub:
         much was asked for at once, or an exception."""
         self._check("topic", topic)
         self._check("subscriber", subscriber)
+        check_not_of_job(subscriber)
         if not 0 <= wait <= MAX_WAIT:
             raise InvalidInput(f"wait up to {MAX_WAIT:g} seconds")
         deadline = asyncio.get_running_loop().time() + wait if wait else None

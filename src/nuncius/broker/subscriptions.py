@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription, NoSuchTopic
-from nuncius.broker.limits import check_int64, check_name
+from nuncius.broker.limits import check_int64, check_name, check_not_of_job, check_subscriber
 from nuncius.broker.signals import Signals
 from nuncius.broker.tails import Chunk, Slice, Tails
 from nuncius.broker.topic import Topic
@@ -62,7 +62,7 @@ class Subscriptions:
     ) -> Subscription:
         """Subscribes, or finds the subscription there is. `start`: 'latest' or 'earliest'. With a holder the
         subscription ends with that node, unless it was durable before."""
-        check_name("subscriber", subscriber)
+        check_subscriber(subscriber)
         check_name("topic", topic)
         if start not in ("latest", "earliest"):
             raise InvalidInput(f"start at 'latest' or 'earliest', not at {start!r}")
@@ -78,6 +78,12 @@ class Subscriptions:
         return Subscription(rows[0][0], found, subscriber, rows[0][1])
 
     async def find(self, topic: str, subscriber: str) -> Subscription:
+        """Find a subscription, to read it or to move it. Those of jobs are refused."""
+        check_not_of_job(subscriber)
+        return await self.look_up(topic, subscriber)
+
+    async def look_up(self, topic: str, subscriber: str) -> Subscription:
+        """Find a subscription, to show it."""
         rows = await self._store.query(
             "select subscription_id from nuncius.subscriptions join nuncius.topics using (topic_id)"
             " where topic_name = $1 and subscriber_name = $2",

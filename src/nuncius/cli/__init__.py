@@ -5,6 +5,9 @@ def main() -> None:
     """Runs a command. A user's mistake, or a broker that is not there, is one line and never a traceback."""
     import sys
 
+    from nuncius.cli.arguments import hide_passwords
+
+    hide_passwords()
     from nuncius.cli import errors
     from nuncius.cli.app import build
 

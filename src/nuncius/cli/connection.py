@@ -12,10 +12,13 @@ import typer
 
 from nuncius.cli.errors import INTERRUPTED
 from nuncius.cli.output import Format, StreamFormat
-from nuncius.client import AsyncClient, CannotConnect, NotFound, address
+from nuncius.client import AsyncClient, CannotConnect, NotFound, NunciusError, address
+from nuncius.client.caller import Caller
+from nuncius.doors.telesto.packets import Hello
+from nuncius.store import environment
 
 Url = Annotated[
-    str, typer.Option("--url", envvar="NUNCIUS_URL", help="Where the broker is.", show_default=True)
+    str, typer.Option("--url", envvar=environment.URL, help="Where the broker is.", show_default=True)
 ]
 Timeout = Annotated[
     float, typer.Option("--timeout", min=0.1, help="Seconds to wait for an answer of the broker.")
@@ -30,6 +33,8 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 DEFAULT_URL = address.DEFAULT_URL
 TIMEOUT = 30.0
+PROBE_SECONDS = 2.0
+STORE_AWAY = "the node at {} is up, but its store does not answer; look for the reason with: nuncius doctor"
 
 
 def run(
@@ -64,11 +69,25 @@ async def _connected(
     try:
         await client.open()
     except CannotConnect as error:
+        if await is_up(url):
+            raise CannotConnect(STORE_AWAY.format(url)) from None
         raise CannotConnect(f"{error}; start a node with: nuncius up") from None
     try:
         return await work(client)
     finally:
         await client.close()
+
+
+async def is_up(url: str) -> bool:
+    """Whether a node answers there. It welcomes a client without a name even when its store is away."""
+    caller = Caller(address.parse(url), lambda: Hello(0))
+    try:
+        await caller.connect(PROBE_SECONDS)
+    except NunciusError:
+        return False
+    finally:
+        await caller.close()
+    return True
 
 
 @contextmanager

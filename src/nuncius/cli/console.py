@@ -17,9 +17,10 @@ from nuncius.cli.node_options import (
     LogFormat,
     LogLevel,
     leave,
-    one_store,
     port,
 )
+from nuncius.cli.stores import one_store
+from nuncius.store import environment
 
 CHANGES = "nuncius.console.changes"
 
@@ -34,7 +35,7 @@ def console(
         typer.Option(help="Where the embedded PostgreSQL keeps its data. Default: as for `nuncius up`."),
     ] = None,
     store: Annotated[
-        str | None, typer.Option(metavar="DSN", help="The store: this PostgreSQL (15 or newer).")
+        str | None, typer.Option(metavar="DSN", help="The store: this PostgreSQL. Default: $NUNCIUS_STORE.")
     ] = None,
     host: Host = "127.0.0.1",
     http_port: Annotated[
@@ -51,7 +52,7 @@ def console(
     signal.signal(signal.SIGTERM, leave)
     if on_leash:
         sys.exit(_obey())
-    one_store(data_dir, store)
+    data_dir, store = one_store(data_dir, store)
     wanted = port("--port", http_port)
     if wanted is None:
         raise typer.BadParameter("a console without a port is none", param_hint="--port")
@@ -67,7 +68,7 @@ def console(
         except OSError as error:
             raise cannot_listen("console", host, wanted, error) from error
         if store is None:
-            data_dir = (data_dir or embedding.default_data_dir()).absolute()
+            data_dir = (data_dir or environment.default_data_dir()).absolute()
             store = stack.enter_context(embedding.hosted(data_dir)).dsn
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}/console"

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from nuncius.cli import itself
-from nuncius.cli.logs import JsonFormatter
+from nuncius.cli import itself, logs
 from nuncius.doors.http.door import listen
 
 log = logging.getLogger(__name__)
@@ -141,8 +140,7 @@ def console_command() -> list[str]:
 def _logging() -> tuple[str, str]:
     """How this process logs, for one that belongs to it."""
     root = logging.getLogger()
-    as_json = any(isinstance(handler.formatter, JsonFormatter) for handler in root.handlers)
-    return logging.getLevelName(root.level).lower(), "json" if as_json else "text"
+    return logging.getLevelName(root.level).lower(), "json" if logs.as_json() else "text"
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

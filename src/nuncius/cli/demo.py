@@ -3,6 +3,7 @@
 import contextlib
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,9 @@ from nuncius.cli import itself, output
 
 if TYPE_CHECKING:
     from nuncius.cli.demo_world import World
+
+
+INSTALLING = "nuncius: installing "  # the script says so, and how much it downloads
 
 
 def register(app: typer.Typer) -> None:
@@ -65,13 +69,22 @@ def run_job(world: "World", number: int) -> None:
     """A process of its own: Spark takes its time, and may not be there."""
     say(f"\n{number}. Spark digests the history (it takes a while to start, and longer the very first time)")
     command = itself.command("pipeline", "run", "archive", f"--data-dir={world.data_dir}")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode == 0:
+    said = ""
+    with tempfile.TemporaryFile("w+") as out:
+        with subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, text=True) as job:
+            assert job.stderr is not None
+            for line in job.stderr:
+                said = line.strip() or said
+                if said.startswith(INSTALLING):
+                    say(f"   {said.removeprefix('nuncius: ')}")
+        out.seek(0)
+        result = out.read().strip().splitlines()
+    if job.returncode == 0:
         say("   the job archive has written all topics to a Delta table:")
-        for line in done.stdout.strip().splitlines():
+        for line in result:
             say(f"   {line}")
     else:
-        words = (done.stderr.strip() or done.stdout.strip() or "it did not say why").splitlines()[-1]
+        words = said or (result or ["it did not say why"])[-1]
         say(f"   the job could not run here, and the demonstration goes on without it ({words})")
 
 

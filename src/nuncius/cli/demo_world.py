@@ -1,6 +1,7 @@
 """The world in which the demonstration and the tour play: a node with all its doors open, and its clients."""
 
 import contextlib
+import os
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from nuncius.cli.node import NodeError
 from nuncius.client import Client
 from nuncius.client.tribbler import TribblerClient
 from nuncius.client.zeromq import PubSubClient
+from nuncius.store import environment
 
 # A message that nobody takes becomes a dead letter soon enough to watch it.
 IMPATIENT = ("--max-attempts=2", "--retry-delay=0.2")
@@ -50,9 +52,9 @@ class World:
     def exports(self) -> str:
         """What makes the commands of another terminal find this node: its ports are not the usual ones."""
         found = {
-            "NUNCIUS_URL": f"nuncius://127.0.0.1:{self.ports['telesto']}",
-            "NUNCIUS_HTTP": self.http_url,
-            "NUNCIUS_TRIBBLER_NODE": f"127.0.0.1:{self.ports['tribbler']}",
+            environment.URL: f"nuncius://127.0.0.1:{self.ports['telesto']}",
+            environment.HTTP: self.http_url,
+            environment.TRIBBLER: f"127.0.0.1:{self.ports['tribbler']}",
         }
         return " ".join(["export", *(f"{name}={value}" for name, value in found.items())])
 
@@ -99,10 +101,12 @@ def world(data_dir: Path | None, *, fixed_ports: bool = False) -> Iterator[World
 def _node(data_dir: Path, fixed_ports: bool) -> Iterator[dict[str, Any]]:
     doors = ("telesto", "stomp", "zeromq", "http", "tribbler")
     ports = [] if fixed_ports else [f"--{door}-port=0" for door in doors]
+    environ = {name: value for name, value in os.environ.items() if name != environment.STORE}
     process = subprocess.Popen(
         [sys.executable, "-m", "nuncius", "up", "--on-leash", f"--data-dir={data_dir}", *ports, *IMPATIENT],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        env=environ,
         start_new_session=True,  # Ctrl-C is for us; the node ends when we do
     )
     assert process.stdin is not None

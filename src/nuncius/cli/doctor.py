@@ -5,14 +5,16 @@ import platform
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from nuncius.cli import output
-from nuncius.cli.connection import DEFAULT_URL, Output, Url
+from nuncius.cli.connection import DEFAULT_URL, Output, Url, is_up
 from nuncius.cli.findings import Finding, State, fail, ok, warn
 from nuncius.cli.output import Format
+from nuncius.cli.stores import DataDir, Store, one_store
+from nuncius.store import environment
+from nuncius.store.address import shown
 
 OLDEST_PYTHON = (3, 11)
 LITTLE_SPACE = 2 << 30
@@ -25,23 +27,16 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(
-    store: Annotated[
-        str | None, typer.Option(metavar="DSN", help="The database, instead of the embedded one.")
-    ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="The data directory of the embedded PostgreSQL.")
-    ] = None,
+    store: Store = None,
+    data_dir: DataDir = None,
     url: Url = DEFAULT_URL,
     form: Output = Format.TABLE,
 ) -> None:
     """Look for problems and say what to do about them. Changes nothing, starts nothing."""
-    if store is not None and data_dir is not None:
-        raise typer.BadParameter("give --data-dir or --store, not both", param_hint="--store")
-    from nuncius.cli.embedding import default_data_dir
-
-    findings = [_python()]
+    data_dir, store = one_store(data_dir, store)
+    findings = [_python(), *_environment()]
     if store is None:
-        directory = (data_dir or default_data_dir()).absolute()
+        directory = (data_dir or environment.default_data_dir()).absolute()
         findings += [_programs(), *_data_directory(directory)]
         store = _embedded_store(directory, findings)
     if store is not None:
@@ -67,6 +62,13 @@ def _python() -> Finding:
     if tuple(map(int, platform.python_version_tuple()[:2])) < OLDEST_PYTHON:
         return fail("Python", version, "install 3.11 or newer")
     return ok("Python", version)
+
+
+def _environment() -> Iterator[Finding]:
+    """The variables that are set, without passwords."""
+    for name in environment.NAMES:
+        if value := environment.value(name):
+            yield ok("environment", f"{name}={shown(value)}")
 
 
 def _programs() -> Finding:
@@ -157,6 +159,10 @@ async def _node(url: str) -> Finding:
         seconds = await client.ping()
         facts = await client.status()
     except NunciusError as error:
+        if await is_up(url):
+            return warn(
+                "node", f"{url} is up, but its store does not answer", "look at the checks of the store"
+            )
         return warn("node", f"{url}: {error}", "nuncius up starts one")
     finally:
         await client.close()

@@ -27,14 +27,6 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.5
 
 
-def default_data_dir() -> Path:
-    """Where the data lies when nobody says otherwise."""
-    if chosen := os.environ.get("NUNCIUS_DATA_DIR"):
-        return Path(chosen)
-    home = os.environ.get("XDG_DATA_HOME")
-    return (Path(home) if home else Path.home() / ".local" / "share") / "nuncius"
-
-
 @contextmanager
 def hosted(data_dir: Path, *, tcp_port: int | None = None) -> Iterator[EmbeddedServer]:
     """A running server for as long as the context lasts."""

@@ -3,10 +3,10 @@
 0 done, 1 failed, 2 wrong use, 3 nothing there or not in time, 4 no connection, 130 interrupted.
 """
 
-import os
 import sys
 
 from nuncius.cli.logs import escape
+from nuncius.store import environment
 
 FAILED = 1
 USAGE = 2
@@ -38,7 +38,7 @@ def exit_code(error: BaseException) -> int:
 
 def report(error: BaseException) -> int:
     """Says on stderr what went wrong, and answers with the exit code."""
-    if os.environ.get("NUNCIUS_DEBUG", "") not in {"", "0"}:
+    if environment.debugging():
         import traceback
 
         traceback.print_exception(error)
@@ -48,7 +48,7 @@ def report(error: BaseException) -> int:
 
 
 def complain(text: str) -> None:
-    """Says on stderr what went wrong in a command that goes on."""
+    """Say something on stderr in a command that goes on."""
     sys.stderr.write(f"nuncius: {escape(text)}\n")
 
 
@@ -58,6 +58,7 @@ def _is_expected(error: BaseException) -> bool:
 
     from nuncius.cli.node import NodeError
     from nuncius.client.errors import NunciusError
+    from nuncius.doors.telesto.trace import TraceUnavailable
     from nuncius.pipeline.errors import PipelineError
     from nuncius.store.errors import StoreError
 
@@ -66,6 +67,7 @@ def _is_expected(error: BaseException) -> bool:
         NunciusError,
         PipelineError,
         StoreError,
+        TraceUnavailable,
         OSError,
         TimeoutError,
         asyncpg.PostgresError,

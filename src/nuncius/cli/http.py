@@ -7,14 +7,16 @@ from urllib.parse import urlsplit
 import msgspec
 import typer
 
+from nuncius.cli.connection import STORE_AWAY
 from nuncius.client import CannotConnect
+from nuncius.store import environment
 
 DEFAULT_HTTP = "http://127.0.0.1:5000"
 ANSWER_SECONDS = 10.0
 
 HttpUrl = Annotated[
     str,
-    typer.Option("--http", envvar="NUNCIUS_HTTP", help="Where the node's HTTP port is.", show_default=True),
+    typer.Option("--http", envvar=environment.HTTP, help="Where the node's HTTP port is.", show_default=True),
 ]
 
 
@@ -29,13 +31,22 @@ def get(url: str, path: str, timeout: float = ANSWER_SECONDS) -> Any:
         raise NoAnswer(f"{url!r} is no address like {DEFAULT_HTTP}")
     connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=timeout)
     try:
+        connection.connect()
+    except OSError as error:
+        connection.close()
+        raise NoAnswer(f"no node answers at {url} ({error}); start one with: nuncius up") from error
+    try:
         connection.request("GET", path)
         answer = connection.getresponse()
         content = answer.read()
+    except TimeoutError as error:
+        raise NoAnswer(STORE_AWAY.format(url)) from error
     except (OSError, http.client.HTTPException) as error:
         raise NoAnswer(f"no node answers at {url} ({error}); start one with: nuncius up") from error
     finally:
         connection.close()
+    if answer.status == 503:
+        raise NoAnswer(STORE_AWAY.format(url))
     if answer.status != 200:
         raise NoAnswer(f"{url}{path} answers with status {answer.status}")
     try:

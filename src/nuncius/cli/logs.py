@@ -23,7 +23,9 @@ MAX_TRACEBACK = 20_000
 
 _BARE = re.compile(r"[A-Za-z0-9_.:/@%+,-]+")
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+# What every record has, and uvicorn's message again with escape codes for terminals.
+_IGNORED = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+READY = "nuncius.cli.ready"
 
 
 def configure(level: str = "warning", style: str = "text", stream: TextIO | None = None) -> None:
@@ -33,6 +35,13 @@ def configure(level: str = "warning", style: str = "text", stream: TextIO | None
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    # That a node is ready is worth a line at the usual level, too.
+    logging.getLogger(READY).setLevel(logging.INFO if level == "warning" else logging.NOTSET)
+
+
+def as_json() -> bool:
+    """Whether this process writes its log as JSON."""
+    return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
 
 
 def escape(text: str) -> str:
@@ -90,7 +99,7 @@ def _time(record: logging.LogRecord) -> str:
 
 def _values(record: logging.LogRecord) -> list[tuple[str, object]]:
     """What the caller gave as `extra`."""
-    return [(name, value) for name, value in vars(record).items() if name not in _STANDARD]
+    return [(name, value) for name, value in vars(record).items() if name not in _IGNORED]
 
 
 def _plain(value: object) -> object:

@@ -18,11 +18,11 @@ from nuncius.cli.connection import (
     Verbose,
     run,
 )
-from nuncius.cli.errors import NOTHING
+from nuncius.cli.errors import NOTHING, complain
 from nuncius.cli.input import Bodies, Files, Headers, Lines, check_sources, groups, parse_headers
 from nuncius.cli.output import Format, StreamFormat
 from nuncius.cli.sending import Progress, send_all
-from nuncius.client import AsyncClient, Receipt
+from nuncius.client import AsyncClient, NotFound, Receipt
 from nuncius.client import Timeout as NothingCame
 
 PREFETCH = 10_000
@@ -99,6 +99,9 @@ def subscribe(
     wait: Annotated[
         float | None, typer.Option(min=0, help="End when nothing came for so many seconds.")
     ] = None,
+    create: Annotated[
+        bool, typer.Option("--create/--no-create", help="Whether to make the topic if there is none.")
+    ] = True,
     confirm: Annotated[
         bool, typer.Option("--confirm/--no-confirm", help="Whether what was shown is done with.")
     ] = True,
@@ -112,6 +115,9 @@ def subscribe(
 
     async def work(client: AsyncClient) -> int | None:
         shown = 0
+        made = not await client.topics(topic)
+        if made and not create:
+            raise NotFound(f"there is no topic {topic!r}")
         subscription = await client.subscribe(
             topic,
             subscriber,
@@ -119,6 +125,8 @@ def subscribe(
             auto_confirm=False,
             prefetch=min(wanted, PREFETCH),
         )
+        if made:
+            complain(f"made the topic {topic!r}, and waiting for messages (--no-create makes none)")
         async with subscription:
             while shown < wanted:
                 try:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,6 +9,8 @@ import typer
 from nuncius.cli import output
 from nuncius.cli.connection import Output
 from nuncius.cli.output import Format
+from nuncius.cli.stores import DataDir, Store, one_store
+from nuncius.store import environment
 
 
 def register(app: typer.Typer) -> None:
@@ -17,12 +18,8 @@ def register(app: typer.Typer) -> None:
 
 
 def migrate(
-    store: Annotated[
-        str | None, typer.Option(metavar="DSN", help="The database, instead of the embedded one.")
-    ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="The data directory of the embedded PostgreSQL.")
-    ] = None,
+    store: Store = None,
+    data_dir: DataDir = None,
     sql: Annotated[
         bool,
         typer.Option(
@@ -34,8 +31,7 @@ def migrate(
     form: Output = Format.TABLE,
 ) -> None:
     """Bring the schema of a store up to date. Nodes do that by themselves when they start."""
-    if store is not None and data_dir is not None:
-        raise typer.BadParameter("give --data-dir or --store, not both", param_hint="--store")
+    data_dir, store = one_store(data_dir, store)
     from nuncius.cli import embedding, logs
     from nuncius.store import migrations
     from nuncius.store.datadir import DataDirectory
@@ -47,7 +43,7 @@ def migrate(
         return
     with contextlib.ExitStack() as stack:
         if store is None:
-            directory = data_dir or embedding.default_data_dir()
+            directory = data_dir or environment.default_data_dir()
             store = stack.enter_context(embedding.hosted(directory.absolute())).dsn
         if sql:
             typer.echo(asyncio.run(_pending(store)), nl=False)

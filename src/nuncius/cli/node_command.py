@@ -21,10 +21,11 @@ from nuncius.cli.node_options import (
     PartitionThreshold,
     ReadyFile,
     leave,
-    one_store,
     port,
 )
+from nuncius.cli.stores import one_store
 from nuncius.cluster.role_names import BALANCER, BROKER, READER, WRITER
+from nuncius.store import environment
 
 # The ports of the report's authors. Their brokers' (1000, 1100, ...) are for the superuser on most systems.
 DEFAULT_PORTS = {BALANCER: "5000", WRITER: "7001", READER: "6001", BROKER: "0"}
@@ -56,7 +57,8 @@ def node(
         ),
     ] = None,
     store: Annotated[
-        str | None, typer.Option(metavar="DSN", help="The common store: this PostgreSQL (15 or newer).")
+        str | None,
+        typer.Option(metavar="DSN", help="The common store: this PostgreSQL. Default: $NUNCIUS_STORE."),
     ] = None,
     own_data_dir: Annotated[
         Path | None,
@@ -104,6 +106,7 @@ def node(
 ) -> None:
     """Start a node of a cluster. Ctrl-C or SIGTERM stops it, after it has answered what it accepted."""
     roles = tuple(dict.fromkeys(each.value for each in role or ())) or (WRITER, READER, BROKER)
+    data_dir, store = one_store(data_dir, store)
     _check(roles, data_dir, store, own_data_dir, own_store)
     wanted = port("--http-port", http_port or DEFAULT_PORTS[roles[0]])
     if wanted is None:
@@ -124,7 +127,7 @@ def node(
         ready.remove_stale(ready_file)
     with contextlib.ExitStack() as stack:
         if store is None:
-            data_dir = (data_dir or embedding.default_data_dir()).absolute()
+            data_dir = (data_dir or environment.default_data_dir()).absolute()
             store = stack.enter_context(embedding.hosted(data_dir)).dsn
         if own_data_dir is not None:
             own_store = stack.enter_context(embedding.hosted(own_data_dir.absolute())).dsn
@@ -160,7 +163,6 @@ def _check(
     own_data_dir: Path | None,
     own_store: str | None,
 ) -> None:
-    one_store(data_dir, store)
     if own_store is not None and own_data_dir is not None:
         raise typer.BadParameter("give --own-data-dir or --own-store, not both", param_hint="--own-store")
     own = own_store is not None or own_data_dir is not None

@@ -55,12 +55,6 @@ def port(option: str, text: str) -> int | None:
     raise typer.BadParameter(f"{text!r} is neither a port nor 'off'", param_hint=option)
 
 
-def one_store(data_dir: Path | None, store: str | None) -> None:
-    """The store is in a directory or at an address."""
-    if store is not None and data_dir is not None:
-        raise typer.BadParameter("give --data-dir or --store, not both", param_hint="--store")
-
-
 def leave(number: int, frame: FrameType | None) -> None:
     """SIGTERM before the node runs: what was begun is undone on the way out."""
     del frame

@@ -16,6 +16,8 @@ from nuncius.cli import amounts, output, pipeline_show
 from nuncius.cli.connection import Output, Yes, make_sure
 from nuncius.cli.errors import INTERRUPTED
 from nuncius.cli.output import Format
+from nuncius.cli.stores import DataDir, Store, one_store
+from nuncius.store import environment
 
 if TYPE_CHECKING:
     from nuncius.pipeline.jobs.job import Job
@@ -24,18 +26,12 @@ if TYPE_CHECKING:
 Master = Annotated[
     str,
     typer.Option(
-        "--master", envvar="NUNCIUS_SPARK_MASTER", help="Where Spark runs: local[*], or spark://HOST:PORT."
+        "--master", envvar=environment.SPARK_MASTER, help="Where Spark runs: local[*], or spark://HOST:PORT."
     ),
 ]
 Conf = Annotated[
     list[str] | None,
     typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's; may be repeated."),
-]
-Store = Annotated[
-    str | None, typer.Option("--store", metavar="DSN", help="The database, instead of the embedded one.")
-]
-DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", help="The data directory of the embedded PostgreSQL.")
 ]
 LakeAt = Annotated[
     str | None, typer.Option("--lake", metavar="LOCATION", help="The lake, if not where the store says.")
@@ -137,7 +133,7 @@ def shell(
     from nuncius.cli import pipeline_run, pipeline_shell
 
     with _opened(store, data_dir) as (dsn, _):
-        os.environ["NUNCIUS_STORE"] = dsn  # what reads and writes without an option go by
+        os.environ[environment.STORE] = dsn  # what reads and writes without an option go by
         with pipeline_run.session(master, _pairs("--conf", conf)) as spark:
             pipeline_shell.interact(spark, dsn)
 
@@ -186,15 +182,14 @@ def expire(
 @contextlib.contextmanager
 def _opened(store: str | None, data_dir: Path | None) -> Iterator[tuple[str, Path | None]]:
     """The address of the store, up to date; and the data directory, if it is the embedded one."""
-    if store is not None and data_dir is not None:
-        raise typer.BadParameter("give --data-dir or --store, not both", param_hint="--store")
+    data_dir, store = one_store(data_dir, store)
     from nuncius.cli import embedding, logs
 
     logs.configure()
     with contextlib.ExitStack() as stack:
         directory = None
         if store is None:
-            directory = (data_dir or embedding.default_data_dir()).absolute()
+            directory = (data_dir or environment.default_data_dir()).absolute()
             store = stack.enter_context(embedding.hosted(directory)).dsn
         asyncio.run(_migrate(store))
         yield store, directory

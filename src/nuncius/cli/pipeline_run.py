@@ -1,7 +1,6 @@
 """A job on a terminal: a Spark session that is quiet, a bar that moves, and Ctrl-C that ends it cleanly."""
 
 import contextlib
-import os
 import signal
 import sys
 import threading
@@ -13,6 +12,7 @@ from typing import Any
 from nuncius.cli.logs import escape
 from nuncius.pipeline.jobs.job import Context, Job, Summary
 from nuncius.pipeline.jobs.runs import perform as recorded
+from nuncius.store import environment
 
 LOOK_SECONDS = 0.5
 
@@ -24,7 +24,7 @@ def session(master: str, settings: Mapping[str, str]) -> Iterator[Any]:
     from nuncius.pipeline.sessions import keep_quiet
     from nuncius.pipeline.sessions import session as open_session
 
-    debug = os.environ.get("NUNCIUS_DEBUG", "") not in {"", "0"}
+    debug = environment.debugging()
     level = {"spark.log.level": "WARN" if debug else "OFF"}
     with _explained():
         spark = open_session(master, settings=level | dict(settings))

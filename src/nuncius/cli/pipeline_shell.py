@@ -5,7 +5,7 @@ import contextlib
 import sys
 from typing import Any
 
-from nuncius.pipeline import place
+from nuncius.store.address import shown
 
 BANNER = """\
 Spark {version} as `spark`, on the store at {store}.
@@ -19,7 +19,7 @@ def interact(spark: Any, dsn: str) -> None:
     """Reads and carries out Python until it ends, from a terminal or from a pipe."""
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - the arrow keys work
-    banner = BANNER.format(version=spark.version, store=place.shown(dsn)) if sys.stdin.isatty() else ""
+    banner = BANNER.format(version=spark.version, store=shown(dsn)) if sys.stdin.isatty() else ""
     code.interact(banner, local=names(spark), exitmsg="")
 
 

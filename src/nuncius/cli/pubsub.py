@@ -13,6 +13,7 @@ from nuncius.cli.connection import StreamOutput
 from nuncius.cli.errors import INTERRUPTED, NOTHING, exit_code, explain
 from nuncius.cli.output import StreamFormat
 from nuncius.client.errors import InvalidInput, NunciusError
+from nuncius.store import environment
 
 if TYPE_CHECKING:
     from nuncius.client.zeromq import Message, PubSubClient
@@ -46,7 +47,7 @@ def pubsub(
         ),
     ] = None,
     url: Annotated[
-        str, typer.Option("--url", envvar="NUNCIUS_ZEROMQ_URL", help="Where the ZeroMQ door is.")
+        str, typer.Option("--url", envvar=environment.ZEROMQ, help="Where the ZeroMQ door is.")
     ] = URL,
     state: Annotated[
         Path | None,

@@ -1,7 +1,8 @@
 """How a node says that it is ready, to programs and to people.
 
 The ready file appears, complete, when every door accepts connections, and goes when the node begins to stop.
-It is only for its owner's eyes, because the address of a store may hold a password:
+Only its owner can read it, and the address of the store has no password: a program that connects to a store
+with one finds it where libpq's programs do, in PGPASSWORD or a password file. The embedded server needs none.
 
     {"pid": 4711, "store": "postgresql://...",
      "endpoints": {"telesto": {"host": "127.0.0.1", "port": 9001}, "stomp": null, ...},
@@ -10,6 +11,7 @@ It is only for its owner's eyes, because the address of a store may hold a passw
 A door that is closed, or that this release does not have, is null.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -19,7 +21,11 @@ from pathlib import Path
 import msgspec
 
 from nuncius import __version__
+from nuncius.cli import logs
 from nuncius.cli.node import Announce, Endpoints, NodeError
+from nuncius.store.address import shown, without_password
+
+log = logging.getLogger(__name__)
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -32,12 +38,12 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 class Announcement:
-    """Writes the ready file, the line for the holder of a leash, and the banner on a terminal."""
+    """Write the ready file; tell the holder of a leash, a terminal's user (a banner), or else the log."""
 
     def __init__(self, store: str, *, file: Path | None, data_dir: Path | None, on_leash: bool) -> None:
         self._store = store
         self._file = file
-        self._data_dir = data_dir
+        self._place = shown(store) if data_dir is None else str(data_dir)
         self._on_leash = on_leash
 
     @contextmanager
@@ -49,9 +55,11 @@ class Announcement:
             if self._on_leash:
                 sys.stdout.write(text + "\n")
                 sys.stdout.flush()
-            elif sys.stdout.isatty():
-                sys.stdout.write(banner(endpoints, self._data_dir))
+            elif sys.stdout.isatty() and not logs.as_json():
+                sys.stdout.write(banner(endpoints, self._place))
                 sys.stdout.flush()
+            else:
+                log.info("ready", extra={"store": self._place, **addresses(endpoints)})
             yield
         finally:
             if self._file is not None:
@@ -64,21 +72,25 @@ def announcement(store: str, *, file: Path | None, data_dir: Path | None, on_lea
 
 def as_ready(store: str, endpoints: Endpoints) -> Ready:
     ports = {name: endpoint.port if endpoint else None for name, endpoint in endpoints.items()}
-    return Ready(os.getpid(), store, endpoints, ports)
+    return Ready(os.getpid(), without_password(store), endpoints, ports)
 
 
-def banner(endpoints: Endpoints, data_dir: Path | None) -> str:
-    lines = [f"Nuncius {__version__} is ready."]
+def addresses(endpoints: Endpoints) -> dict[str, str]:
+    """Where clients connect, by door."""
+    found = {}
     for name, endpoint in endpoints.items():
         if endpoint is not None:
             scheme = "nuncius" if name == "telesto" else name
-            lines.append(f"  {name:<9} {scheme}://{endpoint.host}:{endpoint.port}")
-    if (http := endpoints.get("http")) is not None:
-        lines.append(f"  console   http://{http.host}:{http.port}/console")
-    if data_dir is not None:
-        lines.append(f"  data      {data_dir}")
-    lines.append("Ctrl-C stops it.")
-    return "\n".join(lines) + "\n"
+            found[name] = f"{scheme}://{endpoint.host}:{endpoint.port}"
+    if "http" in found:
+        found["console"] = f"{found['http']}/console"
+    return found
+
+
+def banner(endpoints: Endpoints, place: str) -> str:
+    lines = [f"Nuncius {__version__} is ready."]
+    lines += [f"  {name:<9} {address}" for name, address in addresses(endpoints).items()]
+    return "\n".join([*lines, f"  store     {place}", "Ctrl-C stops it.", ""])
 
 
 def remove_stale(file: Path) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from nuncius.client.errors import CannotConnect, Refused
 from nuncius.client.errors import Timeout as TooLate
+from nuncius.store import environment
 
 NODE = "127.0.0.1:9009"
 TIMEOUT = 30.0
@@ -17,7 +18,7 @@ Node = Annotated[
     typer.Option(
         "--node",
         metavar="HOST:PORT",
-        envvar="NUNCIUS_TRIBBLER_NODE",
+        envvar=environment.TRIBBLER,
         help="A node of the ring; it reaches all others.",
     ),
 ]

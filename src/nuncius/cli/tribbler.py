@@ -6,7 +6,6 @@ in. The options may be written as Go writes them, with one dash.
 
 import contextlib
 import importlib
-import os
 import signal
 import socket
 import threading
@@ -16,6 +15,8 @@ from typing import Annotated
 import typer
 
 from nuncius.cli.node_options import LogFormat, LogLevel, leave
+from nuncius.cli.stores import one_store
+from nuncius.store import environment
 
 DIRECTORY = "nuncius-data"
 MOST_IDS = 256
@@ -86,6 +87,15 @@ def tribbler(
             "-data", "--data", help=f"Where the node's data is. Default: {DIRECTORY}/tribbler-PORT."
         ),
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "-store",
+            "--store",
+            metavar="DSN",
+            help="The node's own store: this PostgreSQL, start none. Default: $NUNCIUS_STORE.",
+        ),
+    ] = None,
     ready_file: Annotated[
         Path | None,
         typer.Option(
@@ -112,6 +122,7 @@ def tribbler(
         raise typer.BadParameter(f"{master!r} is no address: host:port", param_hint="-master")
     if join and not master:
         raise typer.BadParameter("needs the ring's -master", param_hint="-join")
+    data, store = one_store(data, store, "-data")
     from nuncius.cli import embedding, logs, node, ready
     from nuncius.cluster.ring_settings import RingSettings
 
@@ -120,19 +131,20 @@ def tribbler(
     if ready_file is not None:
         ready.remove_stale(ready_file)
     port = port or _free_port(host)
-    directory = (data or _data_dir(port)).absolute()
     # The master may be told where the master is, too.
     elsewhere = "" if master in (f"{host}:{port}", f"localhost:{port}", f"127.0.0.1:{port}") else master
     ring = RingSettings(node_id, count or 1, elsewhere, ids, join, caching, timelines_from)
     with contextlib.ExitStack() as stack:
         # Loaded while we wait for PostgreSQL to start.
         threading.Thread(target=importlib.import_module, args=("nuncius.doors.tribbler.door",)).start()
-        server = stack.enter_context(embedding.hosted(directory))
+        if store is None:
+            data = (data or _data_dir(port)).absolute()
+            store = stack.enter_context(embedding.hosted(data)).dsn
         from nuncius.doors.tribbler.door import NotInRing
 
         doors = node.Ports(None, None, None, None, port)
-        settings = node.NodeSettings(server.dsn, host, doors, ring=ring)
-        announce = ready.announcement(server.dsn, file=ready_file, data_dir=directory, on_leash=on_leash)
+        settings = node.NodeSettings(store, host, doors, ring=ring)
+        announce = ready.announcement(store, file=ready_file, data_dir=data, on_leash=on_leash)
         try:
             node.run(settings, announce, on_leash=on_leash)
         except NotInRing as error:
@@ -140,8 +152,7 @@ def tribbler(
 
 
 def _data_dir(port: int) -> Path:
-    chosen = os.environ.get("NUNCIUS_DATA_DIR")
-    return Path(chosen or DIRECTORY) / f"tribbler-{port}"
+    return Path(environment.value(environment.DATA_DIR) or DIRECTORY) / f"tribbler-{port}"
 
 
 def _free_port(host: str) -> int:

@@ -23,9 +23,10 @@ from nuncius.cli.node_options import (
     PartitionThreshold,
     ReadyFile,
     leave,
-    one_store,
     port,
 )
+from nuncius.cli.stores import one_store
+from nuncius.store import environment
 
 
 def register(app: typer.Typer) -> None:
@@ -42,7 +43,7 @@ def up(
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option(metavar="DSN", help="Use this PostgreSQL (15 or newer), start none."),
+        typer.Option(metavar="DSN", help="Use this PostgreSQL, start none. Default: $NUNCIUS_STORE."),
     ] = None,
     ready_file: ReadyFile = None,
     host: Host = "127.0.0.1",
@@ -108,7 +109,7 @@ def up(
     on_leash: OnLeash = False,
 ) -> None:
     """Start a node. Ctrl-C or SIGTERM stops it, after it has answered what it accepted."""
-    one_store(data_dir, store)
+    data_dir, store = one_store(data_dir, store)
     if store is not None and store_port is not None:
         raise typer.BadParameter("is for the embedded server only", param_hint="--store-port")
     numbers = {
@@ -129,7 +130,7 @@ def up(
         if store is None:
             # Loaded while we wait for PostgreSQL to start.
             threading.Thread(target=importlib.import_module, args=("nuncius.broker",)).start()
-            data_dir = (data_dir or embedding.default_data_dir()).absolute()
+            data_dir = (data_dir or environment.default_data_dir()).absolute()
             server = stack.enter_context(embedding.hosted(data_dir, tcp_port=store_port))
             store = server.dsn
         traces = None if trace is None else str(trace.absolute())

@@ -16,6 +16,7 @@ import asyncpg
 from nuncius.pipeline import place
 from nuncius.pipeline.errors import NoSuchTopic, PipelineError
 from nuncius.pipeline.options import ReadOptions
+from nuncius.store.address import shown
 
 _BROKEN = (
     OSError,
@@ -57,7 +58,7 @@ class Stores:
             self._drop(dsn)
         except _NOT_OURS as error:
             raise PipelineError(
-                f"the database at {place.shown(dsn)} has no nuncius schema, or one older than this program: "
+                f"the database at {shown(dsn)} has no nuncius schema, or one older than this program: "
                 "bring it up to date with 'nuncius migrate'"
             ) from error
         return self._database(dsn).rows(sql, *arguments)

@@ -27,6 +27,7 @@ from typing import Literal
 
 from nuncius.pipeline import place
 from nuncius.pipeline.errors import InvalidOption
+from nuncius.store.names import JOBS
 
 Tier = Literal["live", "lake", "all"]
 Edge = Literal["earliest", "latest"]
@@ -121,6 +122,8 @@ def _check_together(parsed: ReadOptions, given: "_Given") -> None:
         raise InvalidOption("'holdRetention' needs a name to hold it under: option 'subscription'")
     if parsed.subscription is not None and parsed.partitions is not None:
         raise InvalidOption("a 'subscription' is for whole topics: it does not go with 'partitions'")
+    if parsed.subscription is not None and parsed.subscription.startswith(JOBS):
+        raise InvalidOption(f"the name of a 'subscription' does not begin with {JOBS}, which is for jobs")
     if parsed.lake is not None and parsed.tier == "live":
         raise InvalidOption("a 'lake' is read with option 'tier' set to 'lake' or 'all'")
 

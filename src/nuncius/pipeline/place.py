@@ -5,8 +5,6 @@ thread has an event loop already. So a connection here lives in a thread of its 
 """
 
 import asyncio
-import os
-import re
 from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,11 +14,11 @@ from typing import Any, TypeVar
 import asyncpg
 
 from nuncius.pipeline.errors import InvalidOption
-from nuncius.store import embedded
+from nuncius.store import embedded, environment
+from nuncius.store.address import shown
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreUnavailable
 
-ENVIRONMENT = "NUNCIUS_STORE"
 CONNECT_SECONDS = 10.0
 APPLICATION = "nuncius pipeline"
 _SCHEMES = ("postgresql://", "postgres://")
@@ -39,8 +37,8 @@ def option(options: Mapping[str, str], name: str) -> str | None:
 
 
 def store_dsn(options: Mapping[str, str]) -> str:
-    """The address of the store: option `store`, or the embedded server of option `dataDir`, or the
-    environment's NUNCIUS_STORE."""
+    """Choose the store: option `store`, or the embedded server of option `dataDir`, or NUNCIUS_STORE, or the
+    embedded server of NUNCIUS_DATA_DIR or of the default directory."""
     store, data_dir = option(options, "store"), option(options, "dataDir")
     if store and data_dir:
         raise InvalidOption("give the store's address ('store') or a data directory ('dataDir'), not both")
@@ -52,21 +50,21 @@ def store_dsn(options: Mapping[str, str]) -> str:
                 "'nuncius up --data-dir DIR', or give the store's address as option 'store'"
             )
         return server.dsn
-    dsn = store or os.environ.get(ENVIRONMENT)
-    if not dsn:
-        raise InvalidOption(
-            "which store? Give option 'store' (postgresql://...) or 'dataDir', "
-            f"or set {ENVIRONMENT} in the environment"
-        )
+    dsn = store or environment.value(environment.STORE) or _default()
     if not dsn.startswith(_SCHEMES):
         raise InvalidOption("a store's address begins with postgresql://")
     return dsn
 
 
-def shown(dsn: str) -> str:
-    """An address without its password, for messages."""
-    before = re.sub(r"(?<=[?&]password=)[^&]*", "***", dsn)
-    return re.sub(r"(?<=://)([^:/@]*):[^@/]*@", r"\1:***@", before)
+def _default() -> str:
+    directory = environment.default_data_dir()
+    server = embedded.running(directory)
+    if server is None:
+        raise InvalidOption(
+            "which store? Give option 'store' (postgresql://...) or 'dataDir', "
+            f"or set {environment.STORE} in the environment: no server runs in {directory}"
+        )
+    return server.dsn
 
 
 class Database:

@@ -11,7 +11,8 @@ from typing import TypeVar
 import asyncpg
 
 from nuncius.pipeline.errors import PipelineError
-from nuncius.pipeline.place import CONNECT_SECONDS, shown
+from nuncius.pipeline.place import CONNECT_SECONDS
+from nuncius.store.address import shown
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreUnavailable
 from nuncius.store.lane import CONNECTING_ERRORS, TRANSIENT_ERRORS

@@ -18,10 +18,12 @@ _log = logging.getLogger(__name__)
 
 
 class Subscription:
-    def __init__(self, stores: Stores, name: str, *, hold_retention: bool) -> None:
+    def __init__(self, stores: Stores, name: str, *, hold_retention: bool, is_job: bool = False) -> None:
+        """Follow topics under a name, or under the one that is reserved for the job of that name."""
         self._stores = stores
         self._name = name
         self._hold_retention = hold_retention
+        self._is_job = is_job
         self._ids: dict[int, int] = {}  # by topic
         self._confirmed: dict[Place, int] = {}
 
@@ -31,11 +33,12 @@ class Subscription:
         if new:
             rows = self._stores.rows(
                 self._stores.main,
-                "select * from nuncius.follow($1, $2, $3, $4)",
+                "select * from nuncius.follow($1, $2, $3, $4, $5)",
                 new,
                 self._name,
                 start,
                 self._hold_retention,
+                self._is_job,
             )
             self._ids |= {row["topic_id"]: row["subscription_id"] for row in rows}
 

@@ -119,8 +119,9 @@ def let_use(account: Account, programs: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Ours without PG* variables: a user's PGDATA or PGPORT must not reach our own server."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    """Leave out PG*, because a user's PGDATA or PGPORT must not reach our own server, and NUNCIUS_*, because
+    the server's account could read a password there."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "NUNCIUS_"))}
     return kept | {"LC_ALL": "C", "TZ": "UTC"}
 
 
@@ -139,6 +140,9 @@ def _make_entry() -> pwd.struct_passwd:
         made = subprocess.run(command, capture_output=True, text=True, check=False)
         entry = _find_entry()  # another process may have made it while we tried
         if entry is not None:
+            _log.warning(
+                "made a system account for PostgreSQL, which does not run as root", extra={"account": NAME}
+            )
             return entry
         reason = made.stderr.strip()
     else:

@@ -95,7 +95,7 @@ class DataDirectory:
         names = {entry.name for entry in self.path.iterdir()} - _NOT_CONTENT
         # A marker that a racing starter is about to name, or that one left who was killed before it could.
         content = sorted(name for name in names if not name.startswith(_draft_of(self.marker)))
-        if content:
+        if content and not self.marker.exists():  # else another starter has just made it ours
             raise DataDirectoryError(
                 f"{self.path} is not empty and not a nuncius data directory (it contains "
                 f"{content[0]}): choose an empty or new directory"

@@ -39,6 +39,13 @@ async def test_subscriptions(node: Node) -> None:
     assert (await node.post(PATH, {"name": "x", "start": "middle"})).status == 400
 
 
+async def test_names_of_jobs(node: Node) -> None:
+    """The name of a job's subscription is refused with 400."""
+    answer = await node.post(PATH, {"name": "nuncius:archive"})
+    assert (answer.status, "reserved for jobs" in answer.json["message"]) == (400, True)
+    assert (await node.get(f"{PATH}/nuncius:archive/messages")).status == 400
+
+
 async def test_read_and_confirm(node: Node) -> None:
     """Reading does not move a subscription; confirming does, and only forward."""
     await node.post("/v1/topics", {"name": "t", "partitions": 2})

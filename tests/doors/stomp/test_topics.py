@@ -340,3 +340,9 @@ async def test_old_clients_get_what_they_can_be_told(node: Node, ann: Peer) -> N
         assert message.headers["a"] == "1 2"
         assert "b:c" not in message.headers
         assert message.body == b"x"
+
+
+async def test_names_of_jobs(bob: Peer) -> None:
+    """A durable subscription under the name of a job is an ERROR that says so."""
+    told = await bob.refused("SUBSCRIBE", id="0", destination="/topic/news", durable="nuncius:archive")
+    assert "reserved for jobs" in told

@@ -11,6 +11,7 @@ import pytest
 from doors.stomp.peer import SECONDS, Node, Peer, connected, running_node, stranger, until_left
 from doors.stomp.test_queues import leases
 from nuncius.store import embedded
+from nuncius.store.driver import Connection
 from racing import until
 
 BURST = 1000
@@ -185,3 +186,23 @@ async def test_a_store_that_is_away(data_dir: Path) -> None:
             await peer.subscribe("/queue/a")
             (message,) = await peer.messages(1)
             assert (message.body, message.headers["redelivered"]) == (b"x", "true")
+
+
+@pytest.mark.parametrize("durable", [{}, {"durable": "sue"}])
+async def test_subscribers_lost_while_the_store_may_only_be_read(
+    dsn: str, connection: Connection, caplog: pytest.LogCaptureFixture, durable: dict[str, str]
+) -> None:
+    """What fails behind a subscriber that has gone is no exception that is never retrieved."""
+    async with running_node(dsn, patience=0.2) as node:
+        async with connected(node) as doomed:
+            await doomed.subscribe("/topic/news", ack="client", **durable)
+            await doomed.ask("SEND", b"x", destination="/topic/news")
+            await doomed.messages(1)
+            database = await connection.fetchval("select current_database()")
+            await connection.execute(f"alter database {database} set default_transaction_read_only = on")
+            await connection.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity"
+                " where datname = current_database() and pid <> pg_backend_pid()"
+            )
+        await until(lambda: node.door.connections == 0)
+    assert "never retrieved" not in caplog.text

@@ -465,3 +465,9 @@ async def test_closing(dsn: str, connection: Connection, observer: Connection) -
 async def test_closing_what_is_not_open(broker: Broker) -> None:
     """A door that was never opened can be closed."""
     await ZeromqDoor(broker).close()
+
+
+async def test_names_of_jobs(ann: Peer) -> None:
+    """The name of a job's subscription is invalid, to subscribe and to get."""
+    assert await ann.ask("s nuncius:archive news") == "i"
+    assert await ann.ask("g nuncius:archive news 0") == "i"

@@ -177,9 +177,9 @@ def test_the_lake(spark: SparkSession, dsn: str, tmp_path: Path) -> None:
     archive(spark, dsn, lake)
     publish(dsn, "news", ["m6"], publisher="p", count=7)
     drop_before(dsn, "news", 6)
-    assert found(run(spark, dsn, tmp_path, tier="lake")) == [("news", 1, "archive", "lag", 1)]
+    assert found(run(spark, dsn, tmp_path, tier="lake")) == [("news", 1, "nuncius:archive", "lag", 1)]
     together = run(spark, dsn, tmp_path, tier="all", history=str(tmp_path / "history"))
-    assert found(together) == [("news", 1, "archive", "lag", 1)]
+    assert found(together) == [("news", 1, "nuncius:archive", "lag", 1)]
     assert together["accounts"][0]["stored"] == 7
 
 

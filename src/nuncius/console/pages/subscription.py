@@ -53,7 +53,7 @@ def register(console: Console) -> None:
 
 
 async def find(console: Console, topic: str, name: str) -> SubscriptionFacts:
-    subscription = await console.broker.subscriptions.find(topic, name)
+    subscription = await console.broker.subscriptions.look_up(topic, name)
     facts = await console.facts.subscriptions.one(subscription.subscription_id)
     if facts is None:
         raise NoSuchSubscription(f"{name!r} is not subscribed to {topic!r}")

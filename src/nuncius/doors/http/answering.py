@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
+from typing import Any
 
 from nuncius.broker.errors import StoreError
 
@@ -12,8 +13,7 @@ async def in_time(asked: Awaitable[None], seconds: float) -> bool:
     asking = asyncio.ensure_future(asked)
     await asyncio.wait([asking], timeout=seconds)
     if not asking.done():
-        asking.add_done_callback(_forget)
-        asking.cancel()
+        give_up(asking)
         return False
     try:
         asking.result()
@@ -22,7 +22,12 @@ async def in_time(asked: Awaitable[None], seconds: float) -> bool:
     return True
 
 
-def _forget(asked: asyncio.Future[None]) -> None:
-    """Whatever became of it is of no interest."""
+def give_up(task: asyncio.Future[Any]) -> None:
+    """Cancel a task without waiting for it, whatever becomes of it."""
+    task.add_done_callback(_forget)
+    task.cancel()
+
+
+def _forget(asked: asyncio.Future[Any]) -> None:
     if not asked.cancelled():
         asked.exception()

@@ -11,6 +11,7 @@ import msgspec
 
 from nuncius.broker.errors import BrokerError, InvalidInput, StoreError
 from nuncius.broker.model import Reader, Slice
+from nuncius.doors.http.answering import give_up
 from nuncius.doors.http.exchange import Disconnected, Exchange
 from nuncius.doors.http.v1_model import INT64, messages_of
 
@@ -57,7 +58,7 @@ async def _send(exchange: Exchange, reader: Reader, confirmed: dict[int, int]) -
                 else:
                     await exchange.more(b": still here\n\n")
         finally:
-            waiting.cancel()
+            give_up(waiting)
         await exchange.more(b"".join(_events(piece, _others(reader, confirmed, piece.partition))))
 
 

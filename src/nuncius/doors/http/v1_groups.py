@@ -53,7 +53,7 @@ class Confirmation(msgspec.Struct, forbid_unknown_fields=True):
 @operation("GET", PATH)
 async def list_members(desk: Desk, topic: Name, subscription: Name) -> Members:
     """The members of a subscription's group, and the partitions that each has."""
-    await desk.broker.subscriptions.find(topic, subscription)
+    await desk.broker.subscriptions.look_up(topic, subscription)
     found = await desk.broker.groups.members(topic, subscription)
     return Members([Member(m.member_id, m.name, m.joined_at, m.last_seen, [*m.partitions]) for m in found])
 

@@ -183,7 +183,7 @@ async def read_events(desk: Desk, topic: Name, subscription: Name, exchange: Exc
 
 
 async def _place(desk: Desk, topic: str, name: str) -> SubscriptionPlace:
-    found = await desk.broker.subscriptions.find(topic, name)
+    found = await desk.broker.subscriptions.look_up(topic, name)
     positions = await desk.broker.places.of(found)
     infos = await desk.broker.subscriptions.list(topic, name)
     if not infos:

@@ -32,7 +32,8 @@ class Line:
     def wait_for(self, work: Coroutine[Any, Any, None], done: Callable[[Exception | None], None]) -> None:
         """Those behind it stand in line until the work is done; `done` learns how it went, before them."""
         self.is_held_up = True
-        self._background.start(work).add_done_callback(partial(self._waited, done))
+        task = self._background.start(work, reported=False)
+        task.add_done_callback(partial(self._waited, done))
 
     def drop(self) -> None:
         """Those who stand in line are not taken any more, and nobody is told that they were."""

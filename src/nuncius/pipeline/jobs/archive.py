@@ -19,10 +19,11 @@ from nuncius.pipeline.place import Database
 
 ROWS_PER_ROUND = 1_000_000
 EVERY = 60
+ALL_BUT_DEAD = "(?!dead/).*"
 LOOK_SECONDS = 1.0
 
 SETTINGS = {
-    "topic": "a topic, or several with commas between them; without it and topicPattern: all",
+    "topic": "a topic, or several with commas between them; without it and topicPattern: all but dead/...",
     "topicPattern": "a regular expression for the whole names of topics",
     "lake": "where the lake is, if it is a new one: a directory, or a URL such as s3://bucket/lake",
     "rowsPerRound": f"how many entries are committed at once ({ROWS_PER_ROUND})",
@@ -101,7 +102,9 @@ def wait_for_more(context: Context, archive: Archive, rows: int, every: int) -> 
 
 def _options(context: Context) -> ReadOptions:
     topics = {name: value for name, value in context.settings.items() if name in ("topic", "topicPattern")}
-    return options.parse({"store": context.dsn, **(topics or {"topicPattern": ".*"})}, streaming=False)
+    return options.parse(
+        {"store": context.dsn, **(topics or {"topicPattern": ALL_BUT_DEAD})}, streaming=False
+    )
 
 
 def _lake(context: Context, db: Database) -> Lake:

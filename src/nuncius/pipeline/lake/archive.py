@@ -28,7 +28,7 @@ from nuncius.pipeline.slices import Part, Slice
 from nuncius.pipeline.subscription import Subscription
 from nuncius.pipeline.tiers import Range
 
-SUBSCRIBER = "archive"
+JOB = "archive"
 _READ = StructType([column for column in [*SCHEMA, *EXTRA] if column.name not in CONSTANT])
 
 
@@ -40,7 +40,7 @@ class Archive:
         self._stores = stores
         self._options = options
         self._lake = lake
-        self._subscription = Subscription(stores, SUBSCRIBER, hold_retention=True)
+        self._subscription = Subscription(stores, JOB, hold_retention=True, is_job=True)
         self._followed: set[int] = set()
 
     def look(self) -> list[Stretch]:

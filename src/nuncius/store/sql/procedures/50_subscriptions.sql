@@ -1,41 +1,67 @@
 -- Subscriptions: a durable place in a topic.
 
+-- The name under which a job subscribes. Names with this prefix belong to jobs.
+create or replace function nuncius.job_subscriber(p_job text)
+returns text language sql immutable as $$ select 'nuncius:' || p_job $$;
+
+-- Refuses a name that belongs to a job.
+create or replace function nuncius.check_subscriber(p_subscriber text)
+returns void language plpgsql as $$
+begin
+    if starts_with(p_subscriber, nuncius.job_subscriber('')) then
+        raise invalid_parameter_value using message = format(
+            'the subscriber %L is a job: names that begin with %L are reserved', p_subscriber, nuncius.job_subscriber(''));
+    end if;
+end $$;
+
 -- Subscribes, or finds the subscription there is (which keeps its place). start: 'latest' sees only what
 -- comes after, 'earliest' everything that is still there. The topic is made if it does not exist. With a holder
 -- the subscription lives as long as that node (or until it ends it). One that is there and would go with a node is
--- taken over by this one, or becomes durable if no holder is given; one that is durable stays so.
+-- taken over by this one, or becomes durable if no holder is given; one that is durable stays so. Names of jobs
+-- are refused.
 create or replace function nuncius.subscribe(
     topic text, subscriber text, start text default 'latest', holds_retention boolean default false,
     holder integer default null,
+    out subscription_id integer, out created boolean
+) language plpgsql as $$
+begin
+    perform nuncius.check_subscriber(subscriber);
+    select a.subscription_id, a.created into subscription_id, created
+    from nuncius.add_subscription(topic, subscriber, start, holds_retention, holder) a;
+end $$;
+
+-- Like subscribe, under any name.
+create or replace function nuncius.add_subscription(
+    p_topic text, p_subscriber text, p_start text, p_holds_retention boolean, p_holder integer,
     out subscription_id integer, out created boolean
 ) language plpgsql as $$
 #variable_conflict use_column
 declare
     v_topic integer;
 begin
-    if start is null or start not in ('latest', 'earliest') then
+    if p_start is null or p_start not in ('latest', 'earliest') then
         raise invalid_parameter_value
-            using message = format('start at ''latest'' or ''earliest'', not at %L', start);
+            using message = format('start at ''latest'' or ''earliest'', not at %L', p_start);
     end if;
     loop
-        v_topic := nuncius.ensure_topic(topic);
+        v_topic := nuncius.ensure_topic(p_topic);
         perform from nuncius.topics where topic_id = v_topic for key share;
         exit when found;  -- and nobody deletes it before we are done
     end loop;
     loop
         insert into nuncius.subscriptions (topic_id, subscriber_name, holds_retention, holder)
-        values (v_topic, subscriber, subscribe.holds_retention, subscribe.holder)
+        values (v_topic, p_subscriber, p_holds_retention, p_holder)
         on conflict do nothing
         returning subscription_id into subscription_id;
         created := found;
         exit when created;
-        update nuncius.subscriptions set holder = subscribe.holder
-        where topic_id = v_topic and subscriber_name = subscriber and holder <> coalesce(subscribe.holder, 0);
+        update nuncius.subscriptions set holder = p_holder
+        where topic_id = v_topic and subscriber_name = p_subscriber and holder <> coalesce(p_holder, 0);
         select s.subscription_id into subscription_id from nuncius.subscriptions s
-        where s.topic_id = v_topic and s.subscriber_name = subscriber;
+        where s.topic_id = v_topic and s.subscriber_name = p_subscriber;
         exit when found;  -- else it has just ended
     end loop;
-    if created and start = 'latest' then
+    if created and p_start = 'latest' then
         insert into nuncius.positions (subscription_id, partition_id, position)
         select subscription_id, partition_id, nuncius.next_offset(partition_id)
         from nuncius.partitions where topic_id = v_topic;
@@ -129,17 +155,21 @@ begin
     return v_codes;
 end $$;
 
--- Confirms everything below a position, by names. False: no such subscription, partition or entry.
+-- Confirms everything below a position, by names. False: no such subscription, partition or entry. Names of jobs
+-- are refused.
 create or replace function nuncius.confirm(
     topic text, subscriber text, next_offset bigint, partition integer default 1
-) returns boolean language sql as $$
-    select coalesce(bool_and(0 = any (nuncius.confirm_many(
-        array[s.subscription_id], array[p.partition_id], array[next_offset]))), false)
-    from nuncius.topics t
-    join nuncius.subscriptions s on s.topic_id = t.topic_id and s.subscriber_name = subscriber
-    join nuncius.partitions p on p.topic_id = t.topic_id and p.partition = confirm.partition
-    where t.topic_name = topic
-$$;
+) returns boolean language plpgsql as $$
+begin
+    perform nuncius.check_subscriber(subscriber);
+    return (
+        select coalesce(bool_and(0 = any (nuncius.confirm_many(
+            array[s.subscription_id], array[p.partition_id], array[next_offset]))), false)
+        from nuncius.topics t
+        join nuncius.subscriptions s on s.topic_id = t.topic_id and s.subscriber_name = subscriber
+        join nuncius.partitions p on p.topic_id = t.topic_id and p.partition = confirm.partition
+        where t.topic_name = topic);
+end $$;
 
 -- The subscriptions of a topic, of a subscriber, or all, with their lag.
 create or replace function nuncius.list_subscriptions(

@@ -52,14 +52,23 @@ begin
 end $$;
 
 -- Subscribes a stream to topics, or finds its subscriptions, which keep their places. A topic that is not
--- there any more is left out, not made again.
+-- there any more is left out, not made again. With p_is_job the name is a job's, and the subscription gets the
+-- name that is reserved for it.
 create or replace function nuncius.follow(
-    p_topic_ids integer[], p_subscriber text, p_start text, p_holds_retention boolean
+    p_topic_ids integer[], p_name text, p_start text, p_holds_retention boolean, p_is_job boolean default false
 ) returns table (topic_id integer, subscription_id integer) language plpgsql as $$
 #variable_conflict use_column
+declare
+    v_subscriber text := p_name;
 begin
+    if p_is_job then
+        v_subscriber := nuncius.job_subscriber(p_name);
+    else
+        perform nuncius.check_subscriber(p_name);
+    end if;
     for topic_id, subscription_id in
-        select t.topic_id, (nuncius.subscribe(t.topic_name, p_subscriber, p_start, p_holds_retention)).subscription_id
+        select t.topic_id,
+            (nuncius.add_subscription(t.topic_name, v_subscriber, p_start, p_holds_retention, null)).subscription_id
         from (select topic_id, topic_name from nuncius.topics
             where topic_id = any (p_topic_ids) order by topic_id for key share) t
     loop

@@ -1,0 +1,37 @@
+"""The environment variables that programs of Nuncius read, and what they stand for.
+
+An option goes before its variable, a variable before the default; an empty variable counts as not set. Where
+several variables say which store, its address goes before its data directory.
+"""
+
+import os
+from pathlib import Path
+
+STORE = "NUNCIUS_STORE"
+DATA_DIR = "NUNCIUS_DATA_DIR"
+URL = "NUNCIUS_URL"
+HTTP = "NUNCIUS_HTTP"
+ZEROMQ = "NUNCIUS_ZEROMQ_URL"
+TRIBBLER = "NUNCIUS_TRIBBLER_NODE"
+SPARK_MASTER = "NUNCIUS_SPARK_MASTER"
+DEBUG = "NUNCIUS_DEBUG"
+
+NAMES = (STORE, DATA_DIR, URL, HTTP, ZEROMQ, TRIBBLER, SPARK_MASTER, DEBUG)
+
+
+def value(name: str) -> str | None:
+    """The value of a variable; None if it is not set, or empty."""
+    return os.environ.get(name) or None
+
+
+def debugging() -> bool:
+    """Whether failures are shown with all their details."""
+    return value(DEBUG) not in {None, "0"}
+
+
+def default_data_dir() -> Path:
+    """The data directory of the embedded server, unless an option names another."""
+    if chosen := value(DATA_DIR):
+        return Path(chosen)
+    home = os.environ.get("XDG_DATA_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "share") / "nuncius"
