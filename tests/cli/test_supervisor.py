@@ -18,6 +18,7 @@ from cli.commands import (
     nuncius,
     workers,
 )
+from nuncius.cli.listeners import Listeners
 from nuncius.cli.node import NodeSettings
 from nuncius.cli.supervisor import Supervisor
 from nuncius.cli.worker import Orders, Report
@@ -136,7 +137,7 @@ async def test_the_system_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
     report: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
-    supervisor = Supervisor(Orders(NodeSettings(""), "warning", "text"), 1, "")
+    supervisor = Supervisor(Orders(NodeSettings(""), "warning", "text"), Listeners({}, ({},)), "")
     async with asyncio.timeout(60):
         await supervisor._keep(1, report, stop)  # noqa: SLF001
     assert "out of memory" in report.result().error

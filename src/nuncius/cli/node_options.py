@@ -61,6 +61,17 @@ def one_store(data_dir: Path | None, store: str | None) -> None:
         raise typer.BadParameter("give --data-dir or --store, not both", param_hint="--store")
 
 
+def remove_stale(ready_file: Path | None) -> None:
+    """Remove the ready file of a node that was killed: it would lie until the new one is written."""
+    try:
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)
+    except OSError as error:
+        from nuncius.cli.node import NodeError
+
+        raise NodeError(f"cannot remove {ready_file} ({error.strerror})") from error
+
+
 def leave(number: int, frame: FrameType | None) -> None:
     """SIGTERM before the node runs: what was begun is undone on the way out."""
     del frame

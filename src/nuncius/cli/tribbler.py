@@ -8,14 +8,14 @@ import contextlib
 import importlib
 import os
 import signal
-import socket
 import threading
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nuncius.cli.node_options import LogFormat, LogLevel, leave
+from nuncius.cli import listeners
+from nuncius.cli.node_options import LogFormat, LogLevel, leave, remove_stale
 
 DIRECTORY = "nuncius-data"
 MOST_IDS = 256
@@ -112,19 +112,19 @@ def tribbler(
         raise typer.BadParameter(f"{master!r} is no address: host:port", param_hint="-master")
     if join and not master:
         raise typer.BadParameter("needs the ring's -master", param_hint="-join")
-    from nuncius.cli import embedding, logs, node, ready
-    from nuncius.cluster.ring_settings import RingSettings
-
-    logs.configure(log_level, log_format)
-    signal.signal(signal.SIGTERM, leave)
-    if ready_file is not None:
-        ready.remove_stale(ready_file)
-    port = port or _free_port(host)
-    directory = (data or _data_dir(port)).absolute()
-    # The master may be told where the master is, too.
-    elsewhere = "" if master in (f"{host}:{port}", f"localhost:{port}", f"127.0.0.1:{port}") else master
-    ring = RingSettings(node_id, count or 1, elsewhere, ids, join, caching, timelines_from)
+    remove_stale(ready_file)
     with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(listeners.opened(host, {"tribbler": port}, option="-port"))
+        from nuncius.cli import embedding, logs, node, ready
+        from nuncius.cluster.ring_settings import RingSettings
+
+        logs.configure(log_level, log_format)
+        signal.signal(signal.SIGTERM, leave)
+        port = listening.ports["tribbler"] or 0
+        directory = (data or _data_dir(port)).absolute()
+        # The master may be told where the master is, too.
+        elsewhere = "" if master in (f"{host}:{port}", f"localhost:{port}", f"127.0.0.1:{port}") else master
+        ring = RingSettings(node_id, count or 1, elsewhere, ids, join, caching, timelines_from)
         # Loaded while we wait for PostgreSQL to start.
         threading.Thread(target=importlib.import_module, args=("nuncius.doors.tribbler.door",)).start()
         server = stack.enter_context(embedding.hosted(directory))
@@ -134,7 +134,7 @@ def tribbler(
         settings = node.NodeSettings(server.dsn, host, doors, ring=ring)
         announce = ready.announcement(server.dsn, file=ready_file, data_dir=directory, on_leash=on_leash)
         try:
-            node.run(settings, announce, on_leash=on_leash)
+            node.run(settings, listening.sockets[0], announce, on_leash=on_leash)
         except NotInRing as error:
             raise node.NodeError(str(error)) from error
 
@@ -142,9 +142,3 @@ def tribbler(
 def _data_dir(port: int) -> Path:
     chosen = os.environ.get("NUNCIUS_DATA_DIR")
     return Path(chosen or DIRECTORY) / f"tribbler-{port}"
-
-
-def _free_port(host: str) -> int:
-    with socket.create_server((host, 0)) as probe:
-        number: int = probe.getsockname()[1]
-        return number

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from nuncius.cli import listeners
 from nuncius.cli.node_options import (
     Host,
     HowMuchToLog,
@@ -25,6 +26,7 @@ from nuncius.cli.node_options import (
     leave,
     one_store,
     port,
+    remove_stale,
 )
 
 
@@ -119,13 +121,13 @@ def up(
         "tribbler": port("--tribbler-port", tribbler_port),
     }
     sites = origins(allow_origin or ())
-    from nuncius.cli import embedding, logs, node, ready, supervisor
-
-    logs.configure(log_level, log_format)
-    signal.signal(signal.SIGTERM, leave)
-    if ready_file is not None:
-        ready.remove_stale(ready_file)
+    remove_stale(ready_file)
     with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(listeners.opened(host, numbers, workers))
+        from nuncius.cli import embedding, logs, node, ready
+
+        logs.configure(log_level, log_format)
+        signal.signal(signal.SIGTERM, leave)
         if store is None:
             # Loaded while we wait for PostgreSQL to start.
             threading.Thread(target=importlib.import_module, args=("nuncius.broker",)).start()
@@ -136,7 +138,7 @@ def up(
         settings = node.NodeSettings(
             store,
             host,
-            node.Ports(**numbers),
+            node.Ports(**listening.ports),
             traces,
             hold_ms / 1000,
             max_body,
@@ -151,11 +153,13 @@ def up(
         )
         announce = ready.announcement(store, file=ready_file, data_dir=data_dir, on_leash=on_leash)
         if workers == 1:
-            node.run(settings, announce, on_leash=on_leash)
+            node.run(settings, listening.sockets[0], announce, on_leash=on_leash)
         else:
+            from nuncius.cli import supervisor
+
             supervisor.run(
                 settings,
-                workers,
+                listening,
                 announce,
                 log_level=log_level,
                 log_format=log_format,
@@ -164,8 +168,8 @@ def up(
 
 
 def origins(given: Sequence[str]) -> tuple[str, ...]:
-    from nuncius.doors.http.origins import is_origin
-
+    if given:
+        from nuncius.doors.http.origins import is_origin
     for origin in given:
         if not is_origin(origin):
             raise typer.BadParameter(
