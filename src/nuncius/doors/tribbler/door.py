@@ -42,7 +42,7 @@ class TribblerDoor(TcpDoor):
         self._callers = Callers()
         self._node = StorageNode(
             dsn,
-            lambda address: RpcPeer(self._callers.at(address)),
+            lambda address: RpcPeer(self._callers.at(address), self._id_of),
             ring,
             give_up=self._fail,
             observe=broker.counters.attach,
@@ -84,6 +84,11 @@ class TribblerDoor(TcpDoor):
     def _fail(self, error: Exception) -> None:
         self._problem = error
         self._give_up()
+
+    def _id_of(self, address: str) -> int:
+        ring = self._node.storage.ring
+        places = () if ring is None else ring.places
+        return next((place.node_id for place in places if place.host_port == address), 0)
 
     def _state(self) -> RingState:
         storage = self._node.storage
