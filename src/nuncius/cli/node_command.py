@@ -1,7 +1,6 @@
 """`nuncius node`: one of several nodes that share the work, each with its part."""
 
 import contextlib
-import signal
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +20,7 @@ from nuncius.cli.node_options import (
     OnLeash,
     PartitionThreshold,
     ReadyFile,
-    leave,
+    begin,
     one_store,
     port,
     remove_stale,
@@ -121,11 +120,10 @@ def node(
     with contextlib.ExitStack() as stack:
         only_balances = roles == (BALANCER,)
         listening = stack.enter_context(listeners.opened(host, {} if only_balances else numbers))
-        from nuncius.cli import embedding, logs, ready
+        from nuncius.cli import embedding, ready
         from nuncius.cli import node as nodes
 
-        logs.configure(log_level, log_format)
-        signal.signal(signal.SIGTERM, leave)
+        begin(log_level, log_format)
         if store is None:
             data_dir = (data_dir or embedding.default_data_dir()).absolute()
             store = stack.enter_context(embedding.hosted(data_dir)).dsn

@@ -1,5 +1,6 @@
 """Options that the commands which start something share."""
 
+import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -70,6 +71,16 @@ def remove_stale(ready_file: Path | None) -> None:
         from nuncius.cli.node import NodeError
 
         raise NodeError(f"cannot remove {ready_file} ({error.strerror})") from error
+
+
+def begin(log_level: str, log_format: str) -> None:
+    """Prepare a process that becomes a node: its log, its end at SIGTERM, no remains of killed nodes."""
+    from nuncius.cli import logs
+    from nuncius.store import tempdirs
+
+    logs.configure(log_level, log_format)
+    signal.signal(signal.SIGTERM, leave)
+    tempdirs.sweep()
 
 
 def leave(number: int, frame: FrameType | None) -> None:

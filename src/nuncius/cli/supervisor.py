@@ -35,6 +35,8 @@ from nuncius.cli.node import (
 )
 from nuncius.cli.stopping import stop_event
 from nuncius.cli.worker import Orders, Report
+from nuncius.store import tempdirs
+from nuncius.store.tempdirs import Owned
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +62,7 @@ def run(
 
 
 async def _serve(
-    orders: Orders, listeners: Listeners, directory: str, announce: Announce, *, on_leash: bool
+    orders: Orders, listeners: Listeners, directory: Owned, announce: Announce, *, on_leash: bool
 ) -> None:
     """The workers share one console."""
     settings = orders.settings
@@ -75,7 +77,7 @@ async def _serve(
 
 
 class Supervisor:
-    def __init__(self, orders: Orders, listeners: Listeners, directory: str) -> None:
+    def __init__(self, orders: Orders, listeners: Listeners, directory: Owned) -> None:
         self._orders = orders
         self._listeners = listeners
         self._workers = len(listeners.sockets)
@@ -103,7 +105,7 @@ class Supervisor:
 
     def _end_at_once(self) -> None:
         self._signal(signal.SIGKILL)
-        shutil.rmtree(self._directory, ignore_errors=True)
+        shutil.rmtree(self._directory.path, ignore_errors=True)
 
     def _signal(self, number: signal.Signals) -> None:
         for process in list(self._running):
@@ -175,7 +177,7 @@ class Supervisor:
         return {"pid": process.pid, "code": code, "error": report.error}
 
     async def _start(self, number: int) -> asyncio.subprocess.Process:
-        worker = Worker(number, self._workers, self._directory)
+        worker = Worker(number, self._workers, str(self._directory.path))
         settings = msgspec.structs.replace(self._orders.settings, worker=worker)
         sockets = listeners.numbers(self._listeners.sockets[number - 1])
         orders = msgspec.structs.replace(self._orders, settings=settings, sockets=sockets)
@@ -185,7 +187,7 @@ class Supervisor:
             "nuncius.cli.worker",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            pass_fds=[each for some in sockets.values() for each in some],
+            pass_fds=[self._directory.lock, *(each for some in sockets.values() for each in some)],
             start_new_session=True,  # Ctrl-C on a terminal is for the supervisor alone
         )
         self._running.add(process)
@@ -207,9 +209,12 @@ async def _report(process: asyncio.subprocess.Process) -> Report:
 
 
 @contextlib.contextmanager
-def _meeting_place() -> Iterator[str]:
+def _meeting_place() -> Iterator[Owned]:
     """A directory that only this account can look into, with a path that is short enough for sockets."""
     usual = tempfile.gettempdir()
     parent = usual if len(os.fsencode(usual)) <= SHORT else "/tmp"  # noqa: S108 - what is made there is private
-    with tempfile.TemporaryDirectory(prefix="nuncius-", dir=parent, ignore_cleanup_errors=True) as made:
+    made = tempdirs.make(parent=parent)
+    try:
         yield made
+    finally:
+        made.remove()

@@ -7,7 +7,6 @@ in. The options may be written as Go writes them, with one dash.
 import contextlib
 import importlib
 import os
-import signal
 import threading
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +14,7 @@ from typing import Annotated
 import typer
 
 from nuncius.cli import listeners
-from nuncius.cli.node_options import LogFormat, LogLevel, leave, remove_stale
+from nuncius.cli.node_options import LogFormat, LogLevel, begin, remove_stale
 
 DIRECTORY = "nuncius-data"
 MOST_IDS = 256
@@ -115,11 +114,10 @@ def tribbler(
     remove_stale(ready_file)
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(listeners.opened(host, {"tribbler": port}, option="-port"))
-        from nuncius.cli import embedding, logs, node, ready
+        from nuncius.cli import embedding, node, ready
         from nuncius.cluster.ring_settings import RingSettings
 
-        logs.configure(log_level, log_format)
-        signal.signal(signal.SIGTERM, leave)
+        begin(log_level, log_format)
         port = listening.ports["tribbler"] or 0
         directory = (data or _data_dir(port)).absolute()
         # The master may be told where the master is, too.

@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib
-import signal
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from nuncius.cli.node_options import (
     OnLeash,
     PartitionThreshold,
     ReadyFile,
-    leave,
+    begin,
     one_store,
     port,
     remove_stale,
@@ -124,10 +123,9 @@ def up(
     remove_stale(ready_file)
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(listeners.opened(host, numbers, workers))
-        from nuncius.cli import embedding, logs, node, ready
+        from nuncius.cli import embedding, node, ready
 
-        logs.configure(log_level, log_format)
-        signal.signal(signal.SIGTERM, leave)
+        begin(log_level, log_format)
         if store is None:
             # Loaded while we wait for PostgreSQL to start.
             threading.Thread(target=importlib.import_module, args=("nuncius.broker",)).start()
