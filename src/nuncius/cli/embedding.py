@@ -20,7 +20,7 @@ from pathlib import Path
 from nuncius.store import embedded
 from nuncius.store.datadir import DataDirectory
 from nuncius.store.embedded import EmbeddedServer
-from nuncius.store.errors import StoreError
+from nuncius.store.errors import DataDirectoryError, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -28,11 +28,16 @@ LOOK_SECONDS = 0.5
 
 
 def default_data_dir() -> Path:
-    """Where the data lies when nobody says otherwise."""
+    """Return the data directory for when none is chosen."""
     if chosen := os.environ.get("NUNCIUS_DATA_DIR"):
         return Path(chosen)
     home = os.environ.get("XDG_DATA_HOME")
-    return (Path(home) if home else Path.home() / ".local" / "share") / "nuncius"
+    try:
+        return (Path(home) if home else Path.home() / ".local" / "share") / "nuncius"
+    except RuntimeError as error:
+        raise DataDirectoryError(
+            f"user {os.geteuid()} has no home directory: say with --data-dir where the data is to be"
+        ) from error
 
 
 @contextmanager

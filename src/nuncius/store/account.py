@@ -99,6 +99,31 @@ def choose(cluster: Path) -> Account:
     return Account(entry.pw_uid, entry.pw_gid)
 
 
+def named() -> list[str]:
+    """Return what a command begins with that needs its user to have a name, as `initdb` does.
+
+    That is nothing for most users. Container platforms assign user ids without an entry in /etc/passwd: such
+    a user appears as another one in a user namespace, where the system allows that.
+    """
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        pass
+    else:
+        return []
+    unshare = shutil.which("unshare")
+    other = next((entry for entry in pwd.getpwall() if entry.pw_uid != 0), None)
+    if unshare is not None and other is not None:
+        begin = [unshare, f"--map-user={other.pw_uid}", f"--map-group={other.pw_gid}", "--"]
+        if subprocess.run([*begin, "true"], capture_output=True, check=False).returncode == 0:
+            return begin
+    raise ServerStartError(
+        f"PostgreSQL cannot make its data as user {os.geteuid()}, who has no name on this system: add "
+        f"'nuncius:x:{os.geteuid()}:{os.getegid()}::/:/bin/false' to /etc/passwd, start as another user, "
+        "or use --store DSN"
+    )
+
+
 def ours() -> set[int]:
     """Return the accounts whose files are ours: we ourselves and, for root, the server's."""
     entry = _find_entry() if os.geteuid() == 0 else None

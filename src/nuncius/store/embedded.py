@@ -63,6 +63,7 @@ def start(data_dir: Path, *, tcp_port: int | None = None) -> EmbeddedServer:
     it also listens on 127.0.0.1, for role `nuncius` with the password in `data_dir/password`.
     """
     directory = DataDirectory(data_dir.absolute())
+    begin = [] if directory.has_cluster else accounts.named()  # before anything is made
     with directory.prepared():
         found = _settled(directory)
         if found is not None:
@@ -72,7 +73,7 @@ def start(data_dir: Path, *, tcp_port: int | None = None) -> EmbeddedServer:
         accounts.let_use(account, pgbinaries.find().root)
         accounts.let_through(account, directory.cluster)
         if not directory.cluster.exists():
-            _make_cluster(directory, account)
+            _make_cluster(directory, account, begin)
         postmaster.clear_remains(directory.cluster)
         with _socket_dir(directory, account) as (socket_dir, locks):
             _write_settings(directory, account, socket_dir, tcp_port)
@@ -143,7 +144,7 @@ def _server(directory: DataDirectory, found: postmaster.Postmaster, *, started_h
     return EmbeddedServer(dsn, directory.path, found.pid, started_here)
 
 
-def _make_cluster(directory: DataDirectory, account: Account) -> None:
+def _make_cluster(directory: DataDirectory, account: Account, begin: list[str]) -> None:
     new = directory.unfinished_cluster
     if new.exists():
         shutil.rmtree(new)
@@ -151,6 +152,7 @@ def _make_cluster(directory: DataDirectory, account: Account) -> None:
     account.own(new)
     made = account.run(
         [
+            *begin,
             pgbinaries.find().program("initdb"),
             f"--pgdata={new}",
             f"--username={ROLE}",
