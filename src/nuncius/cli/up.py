@@ -166,8 +166,8 @@ def up(
 
 
 def origins(given: Sequence[str]) -> tuple[str, ...]:
-    if given:
-        from nuncius.doors.http.origins import is_origin
+    from nuncius.doors.http.origins import is_origin
+
     for origin in given:
         if not is_origin(origin):
             raise typer.BadParameter(
