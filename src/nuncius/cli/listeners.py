@@ -17,6 +17,8 @@ Sockets = dict[str, list[socket.socket]]
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
+    """All listening sockets of a node."""
+
     ports: dict[str, int | None]
     """The port of each door; None for one that is closed."""
     sockets: tuple[Sockets, ...]
@@ -34,9 +36,7 @@ class Listeners:
         """
         for sockets in self.sockets[worker - 1].values():
             for each in sockets:
-                with contextlib.suppress(
-                    OSError
-                ):  # where a system cannot do this, they wait for the successor
+                with contextlib.suppress(OSError):  # not on every system: there, connections wait
                     each.shutdown(socket.SHUT_RDWR)
 
 

@@ -69,10 +69,9 @@ def _sweep(parent: str, accounts: set[int]) -> None:
     opened = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in _names(opened):
+            # What cannot be removed has an owner, is no directory, or has just been removed.
             if name.startswith(PREFIX):
-                with suppress(
-                    OSError
-                ):  # it has an owner, is no directory, is not ours, or has just been removed
+                with suppress(OSError):
                     _remove_if_ownerless(name, opened, accounts)
     finally:
         os.close(opened)
