@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -18,9 +19,11 @@ from cli.commands import (
     nuncius,
     workers,
 )
+from nuncius.cli.listeners import Listeners
 from nuncius.cli.node import NodeSettings
 from nuncius.cli.supervisor import Supervisor
 from nuncius.cli.worker import Orders, Report
+from nuncius.store.tempdirs import Owned
 
 
 def test_two_workers_share_a_port(dsn: str) -> None:
@@ -136,8 +139,34 @@ async def test_the_system_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
     report: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
-    supervisor = Supervisor(Orders(NodeSettings(""), "warning", "text"), 1, "")
+    supervisor = Supervisor(
+        Orders(NodeSettings(""), "warning", "text"), Listeners({}, ({},)), Owned(Path(), 0)
+    )
     async with asyncio.timeout(60):
         await supervisor._keep(1, report, stop)  # noqa: SLF001
     assert "out of memory" in report.result().error
     assert tries == 2
+
+
+def test_a_killed_node_leaves_no_directory(dsn: str, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory in which workers find each other stays while one of them lives, whatever starts then,
+    and is removed by the next start after `kill -9` of all."""
+    parent = data_dir.parent
+    monkeypatch.setenv("TMPDIR", str(parent))
+    with node("--store", dsn, "--workers=2") as started:
+        (made,) = parent.glob("nuncius-*")
+        running = workers(started)
+        with node("--store", dsn):
+            assert list(made.iterdir())
+        for each in running:
+            each.suspend()
+        started.process.kill()
+        started.process.wait()
+        with node("--store", dsn):
+            assert list(made.iterdir())
+        for each in running:
+            each.kill()
+        psutil.wait_procs(running, timeout=300)
+    assert made.exists()
+    with node("--store", dsn):
+        assert list(parent.glob("nuncius-*")) == []

@@ -2,15 +2,18 @@
 
 import re
 import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from cli.commands import node
-from nuncius.cli import embedding
+from nuncius.cli import embedding, listeners
 from nuncius.cli import node as nodes
 from nuncius.cli.app import build
+from nuncius.cli.listeners import Listeners
 from nuncius.cli.node import NodeError, NodeSettings
 from nuncius.cluster.ring_settings import RingSettings
 from nuncius.doors.tribbler.caller import Caller
@@ -27,6 +30,7 @@ class Started:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         self.settings: NodeSettings | None = None
         self.directory: Path | None = None
+        monkeypatch.setattr(listeners, "opened", _opened)
         monkeypatch.setattr(nodes, "run", self._run)
         monkeypatch.setattr(embedding, "hosted", self._hosted)
         monkeypatch.chdir(tmp_path)
@@ -46,6 +50,13 @@ class Started:
 
     def __exit__(self, *_: object) -> None:
         pass
+
+
+@contextmanager
+def _opened(host: str, ports: Mapping[str, int], *, option: str) -> Iterator[Listeners]:
+    """Ports that other programs of this machine may have at the moment."""
+    assert (host, option) == ("localhost", "-port")
+    yield Listeners({door: port or 23456 for door, port in ports.items()}, ({},))
 
 
 @pytest.fixture

@@ -294,6 +294,65 @@ def test_socket_directory_of_a_stranger(data_dir: Path, monkeypatch: pytest.Monk
         embedded.start(directory)
 
 
+NAMELESS = """
+import encodings.idna, os, sys
+from pathlib import Path
+from nuncius.cli import embedding
+from nuncius.store import embedded
+from nuncius.store.errors import StoreError
+
+os.setgroups([])
+os.setgid(54321)
+os.setuid(54321)
+try:
+    print(embedding.default_data_dir())
+except StoreError as error:
+    print(error)
+try:
+    print(embedded.start(Path(sys.argv[1])).dsn)
+    embedded.stop(Path(sys.argv[1]))
+    print(embedded.start(Path(sys.argv[1])).dsn)
+except StoreError as error:
+    print(error)
+"""
+
+
+def nameless(data_dir: Path, path: str) -> list[str]:
+    """Starts a server, and starts it again, under a user id that no entry in /etc/passwd has."""
+    data_dir.parent.chmod(0o777)
+    environment = {"PATH": path}
+    command = [sys.executable, "-c", NAMELESS, str(data_dir)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd="/")
+    assert (done.returncode, done.stderr) == (0, "")
+    first, *others = done.stdout.splitlines()
+    assert first == "user 54321 has no home directory: say with --data-dir where the data is to be"
+    return others
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_user_without_a_name(data_dir: Path) -> None:
+    """An arbitrary user id, as container platforms assign, has a server of its own where the system has user
+    namespaces."""
+    allowed = ["unshare", "--map-user=1", "--map-group=1", "--", "true"]
+    if subprocess.run(allowed, capture_output=True, check=False, user=54321, cwd="/").returncode != 0:
+        pytest.skip("this system has no user namespaces")
+    first, second = nameless(data_dir, os.environ["PATH"])
+    assert first == second
+    assert asyncio.run(fetch(second, "select 1")) == 1
+    assert (data_dir / "postgres").stat().st_uid == 54321
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_user_without_a_name_or_namespaces(data_dir: Path) -> None:
+    """Without user namespaces there is one sentence that says what to do, and nothing is made."""
+    (said,) = nameless(data_dir, "/nowhere")
+    assert said == (
+        "PostgreSQL cannot make its data as user 54321, who has no name on this system: add "
+        "'nuncius:x:54321:54321::/:/bin/false' to /etc/passwd, start as another user, or use --store DSN"
+    )
+    assert not data_dir.exists()
+
+
 async def test_tcp_needs_the_password(data_dir: Path) -> None:
     """TCP is opened on request, on loopback, for those who know the password in a closed file."""
     port = free_port()

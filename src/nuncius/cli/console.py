@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -58,29 +59,26 @@ def console(
         raise typer.BadParameter("a console without a port is none", param_hint="--port")
     from nuncius.cli import embedding
     from nuncius.cli.node import cannot_listen, warn_of_strangers
-    from nuncius.doors.http.door import listen
+    from nuncius.doors.listening import close, listen, port_of
 
     _log(log_level, log_format)
     warn_of_strangers(host)
     with contextlib.ExitStack() as stack:
         try:
-            listening = stack.enter_context(listen(host, wanted))
+            sockets = listen(host, wanted)
         except OSError as error:
             raise cannot_listen("console", host, wanted, error) from error
+        stack.callback(close, sockets)
         if store is None:
             data_dir = (data_dir or environment.default_data_dir()).absolute()
             store = stack.enter_context(embedding.hosted(data_dir)).dsn
         shown = f"[{host}]" if ":" in host else host
-        address = f"http://{shown}:{listening.getsockname()[1]}/console"
-        _serve(
-            store, listening, read_only=read_only, ready=lambda: typer.echo(f"The console is at {address}")
-        )
+        address = f"http://{shown}:{port_of(sockets)}/console"
+        _serve(store, sockets, read_only=read_only, ready=lambda: typer.echo(f"The console is at {address}"))
 
 
 def _obey() -> int:
     """A node's console: it says once on stdout whether it runs, and ends with its leash."""
-    import socket
-
     import msgspec
 
     from nuncius.cli.console_keeper import Orders, Report
@@ -95,7 +93,7 @@ def _obey() -> int:
     _log(orders.log_level, orders.log_format)
     try:
         with socket.socket(fileno=orders.socket) as listening:
-            _serve(orders.dsn, listening, read_only=orders.read_only, ready=report, on_leash=True)
+            _serve(orders.dsn, [listening], read_only=orders.read_only, ready=report, on_leash=True)
     except Exception as error:
         logging.getLogger(__name__).debug("the console failed", exc_info=True)
         report(explain(error))
@@ -114,14 +112,13 @@ def _log(level: str, style: str) -> None:
 
 def _serve(
     dsn: str,
-    listening: object,
+    sockets: list[socket.socket],
     *,
     read_only: bool,
     ready: Callable[[], object],
     on_leash: bool = False,
 ) -> None:
     import asyncio
-    import socket
 
     from nuncius.cli.node import NodeError
     from nuncius.cli.stopping import stop_event
@@ -134,10 +131,8 @@ def _serve(
             "install nuncius[console], or run ./nuncius console once in a checkout"
         ) from error
 
-    assert isinstance(listening, socket.socket)
-
     async def serve() -> None:
         stop = stop_event(on_leash=on_leash)
-        await server.serve(dsn, listening, stop, ready, read_only=read_only, may_sleep=on_leash)
+        await server.serve(dsn, sockets, stop, ready, read_only=read_only, may_sleep=on_leash)
 
     asyncio.run(serve())

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from nuncius.cli import itself, logs
-from nuncius.doors.http.door import listen
+from nuncius.doors.listening import listen
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Keeper:
     def open(self) -> int:
         """The port where the console will be."""
         self._loop = asyncio.get_running_loop()
-        self._listening = listen(LOOPBACK, 0)
+        (self._listening,) = listen(LOOPBACK, 0)
         self._watch()
         port: int = self._listening.getsockname()[1]
         return port

@@ -32,9 +32,9 @@ def p(key: Key, value: Value, node: Node = NODE, timeout: Timeout = TIMEOUT) -> 
 
 def g(key: Key, node: Node = NODE, timeout: Timeout = TIMEOUT, form: Output = Format.TABLE) -> None:
     """Get a value."""
-    from nuncius.doors.tribbler.storage_messages import GetArgs, GetReply
+    from nuncius.doors.tribbler.storage_messages import GetReply, PlainGetArgs
 
-    reply = ask(node, timeout, "StorageRPC.Get", GetArgs(key), GetReply)
+    reply = ask(node, timeout, "StorageRPC.Get", PlainGetArgs(key), GetReply)
     _check(reply.status, key)
     if form is Format.JSON:
         output.write_document(as_json(reply.value))
@@ -56,9 +56,9 @@ def lr(key: Key, item: Item, node: Node = NODE, timeout: Timeout = TIMEOUT) -> N
 
 def lg(key: Key, node: Node = NODE, timeout: Timeout = TIMEOUT, form: Output = Format.TABLE) -> None:
     """Show a list, an item a line."""
-    from nuncius.doors.tribbler.storage_messages import GetArgs, GetListReply
+    from nuncius.doors.tribbler.storage_messages import GetListReply, PlainGetArgs
 
-    reply = ask(node, timeout, "StorageRPC.GetList", GetArgs(key), GetListReply)
+    reply = ask(node, timeout, "StorageRPC.GetList", PlainGetArgs(key), GetListReply)
     _check(reply.status, key)
     if form is Format.JSON:
         output.write_document([as_json(item) for item in reply.value])

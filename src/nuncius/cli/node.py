@@ -5,13 +5,15 @@ import errno
 import ipaddress
 import logging
 import resource
-from collections.abc import AsyncIterator, Callable
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
+from nuncius.cli.listeners import Sockets
 from nuncius.cli.stopping import stop_event
 from nuncius.cluster.ring_settings import RingSettings
 from nuncius.cluster.role_names import ALL_IN_ONE
@@ -79,10 +81,6 @@ class NodeSettings(msgspec.Struct, frozen=True):
     console_port: int | None = None
     """Where the console of several workers is, on the loopback address; None: the node has one of its own."""
 
-    @property
-    def share_ports(self) -> bool:
-        return self.worker is not None
-
 
 class Endpoint(msgspec.Struct, frozen=True):
     host: str
@@ -101,15 +99,17 @@ class NodeError(Exception):
 class Door(Protocol):
     """What every door can do."""
 
-    async def open(self, host: str, port: int, *, share_port: bool = False) -> int:
-        """Listens, and says on which port."""
+    async def open(self, host: str, port: int, *, sockets: Sequence[socket.socket] = ()) -> int:
+        """Serve these listening sockets, or new ones for the address. Return the port."""
 
     async def close(self) -> None:
         """No new connections; what was accepted is answered."""
 
 
-async def serve(settings: NodeSettings, announce: Announce, *, on_leash: bool = False) -> None:
-    """Runs a node until it is told to stop.
+async def serve(
+    settings: NodeSettings, sockets: Sockets, announce: Announce, *, on_leash: bool = False
+) -> None:
+    """Run a node on listening sockets until it is told to stop.
 
     The end comes in the opposite order of the beginning: the announcement is taken back, the doors
     close after answering what they accepted, and the broker lets go of the store last.
@@ -119,7 +119,7 @@ async def serve(settings: NodeSettings, announce: Announce, *, on_leash: bool = 
     from nuncius.cli.node_cluster import entered, participating
 
     stop = stop_event(on_leash=on_leash)
-    if not settings.share_ports:  # else the supervisor has said it, once for all workers
+    if settings.worker is None:  # else the supervisor has said it, once for all workers
         warn_of_strangers(settings.host)
     limits = Limits(
         max_body=settings.max_body,
@@ -130,7 +130,7 @@ async def serve(settings: NodeSettings, announce: Announce, *, on_leash: bool = 
     async with (
         Broker(settings.dsn, limits=limits) as broker,
         participating(broker, settings) as participant,
-        _open_doors(broker, settings, stop.set) as doors,
+        _open_doors(broker, settings, sockets, stop.set) as doors,
         entered(participant, settings, doors) as endpoints,
     ):
         with announce(endpoints):
@@ -138,11 +138,11 @@ async def serve(settings: NodeSettings, announce: Announce, *, on_leash: bool = 
         log.info("stopping")
 
 
-def run(settings: NodeSettings, announce: Announce, *, on_leash: bool = False) -> None:
+def run(settings: NodeSettings, sockets: Sockets, announce: Announce, *, on_leash: bool = False) -> None:
     """`serve` on an event loop of its own, the fast one."""
     import uvloop
 
-    uvloop.run(serve(within_limits(settings), announce, on_leash=on_leash))
+    uvloop.run(serve(within_limits(settings), sockets, announce, on_leash=on_leash))
 
 
 def within_limits(settings: NodeSettings) -> NodeSettings:
@@ -185,7 +185,7 @@ def cannot_listen(door: str, host: str, port: int, error: OSError, option: str =
 
 @asynccontextmanager
 async def _open_doors(
-    broker: object, settings: NodeSettings, give_up: Callable[[], None]
+    broker: object, settings: NodeSettings, sockets: Sockets, give_up: Callable[[], None]
 ) -> AsyncIterator[Endpoints]:
     from nuncius.broker import Broker
     from nuncius.cli.console_keeper import Keeper
@@ -239,10 +239,7 @@ async def _open_doors(
             if port is None:
                 continue
             try:
-                bound = await door.open(settings.host, port, share_port=settings.share_ports)
-            except OSError as error:
-                option = "" if settings.ring is None else "-port"
-                raise cannot_listen(name, settings.host, port, error, option) from error
+                bound = await door.open(settings.host, port, sockets=sockets[name])
             except OwnedByAnother as error:
                 raise NodeError(str(error)) from error
             endpoints[name] = Endpoint(settings.host, bound)

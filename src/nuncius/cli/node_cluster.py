@@ -88,7 +88,7 @@ async def _balancing(settings: NodeSettings) -> AsyncIterator[tuple[Balancer, in
     balancer = Balancer(settings.max_connections)
     wanted = settings.balancer_port or 0
     try:
-        port = await balancer.open(settings.host, wanted, share_port=settings.share_ports)
+        port = await balancer.open(settings.host, wanted)
     except OSError as error:
         raise cannot_listen("http", settings.host, wanted, error) from error
     try:

@@ -1,13 +1,13 @@
 """`nuncius node`: one of several nodes that share the work, each with its part."""
 
 import contextlib
-import signal
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from nuncius.cli import listeners
 from nuncius.cli.node_options import (
     Host,
     HowMuchToLog,
@@ -20,8 +20,9 @@ from nuncius.cli.node_options import (
     OnLeash,
     PartitionThreshold,
     ReadyFile,
-    leave,
+    begin,
     port,
+    remove_stale,
 )
 from nuncius.cli.stores import one_store
 from nuncius.cluster.role_names import BALANCER, BROKER, READER, WRITER
@@ -118,14 +119,14 @@ def node(
         "http": 0 if BALANCER in roles else wanted,
         "tribbler": None,
     }
-    from nuncius.cli import embedding, logs, ready
-    from nuncius.cli import node as nodes
-
-    logs.configure(log_level, log_format)
-    signal.signal(signal.SIGTERM, leave)
-    if ready_file is not None:
-        ready.remove_stale(ready_file)
+    remove_stale(ready_file)
     with contextlib.ExitStack() as stack:
+        only_balances = roles == (BALANCER,)
+        listening = stack.enter_context(listeners.opened(host, {} if only_balances else numbers))
+        from nuncius.cli import embedding, ready
+        from nuncius.cli import node as nodes
+
+        begin(log_level, log_format)
         if store is None:
             data_dir = (data_dir or environment.default_data_dir()).absolute()
             store = stack.enter_context(embedding.hosted(data_dir)).dsn
@@ -134,7 +135,7 @@ def node(
         settings = nodes.NodeSettings(
             store,
             host,
-            nodes.Ports(**numbers),
+            nodes.Ports(**numbers | listening.ports),
             max_body=max_body,
             max_batch=max_batch,
             partition_threshold=partition_threshold,
@@ -146,14 +147,14 @@ def node(
             advertise=advertise,
         )
         announce = ready.announcement(store, file=ready_file, data_dir=data_dir, on_leash=on_leash)
-        if roles == (BALANCER,):
+        if only_balances:
             import uvloop
 
             from nuncius.cli.node_cluster import serve_balancer
 
             uvloop.run(serve_balancer(settings, announce, on_leash=on_leash))
         else:
-            nodes.run(settings, announce, on_leash=on_leash)
+            nodes.run(settings, listening.sockets[0], announce, on_leash=on_leash)
 
 
 def _check(

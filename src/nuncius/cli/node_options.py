@@ -1,5 +1,6 @@
 """Options that the commands which start something share."""
 
+import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -53,6 +54,27 @@ def port(option: str, text: str) -> int | None:
     if text.isdecimal() and int(text) < 65536:
         return int(text)
     raise typer.BadParameter(f"{text!r} is neither a port nor 'off'", param_hint=option)
+
+
+def remove_stale(ready_file: Path | None) -> None:
+    """Remove the ready file of a node that was killed: it would lie until the new one is written."""
+    try:
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)
+    except OSError as error:
+        from nuncius.cli.node import NodeError
+
+        raise NodeError(f"cannot remove {ready_file} ({error.strerror})") from error
+
+
+def begin(log_level: str, log_format: str) -> None:
+    """Prepare a process that becomes a node: its log, its end at SIGTERM, no remains of killed nodes."""
+    from nuncius.cli import logs
+    from nuncius.store import tempdirs
+
+    logs.configure(log_level, log_format)
+    signal.signal(signal.SIGTERM, leave)
+    tempdirs.sweep()
 
 
 def leave(number: int, frame: FrameType | None) -> None:

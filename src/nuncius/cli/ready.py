@@ -93,14 +93,6 @@ def banner(endpoints: Endpoints, place: str) -> str:
     return "\n".join([*lines, f"  store     {place}", "Ctrl-C stops it.", ""])
 
 
-def remove_stale(file: Path) -> None:
-    """A ready file from a node that was killed would lie until ours is written."""
-    try:
-        file.unlink(missing_ok=True)
-    except OSError as error:
-        raise NodeError(f"cannot remove {file} ({error.strerror})") from error
-
-
 def _write(file: Path, text: str) -> None:
     from nuncius.store import datadir
 

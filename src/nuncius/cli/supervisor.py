@@ -1,8 +1,9 @@
 """Several worker processes behind the same ports.
 
-The supervisor holds the ports and lets every worker listen on them too (SO_REUSEPORT): the kernel spreads
-connections over the workers, and no port is lost while one is replaced. A worker that dies is started again,
-at once the first time and then after longer and longer pauses. The supervisor itself carries no messages.
+The supervisor listens once for every worker on each port (SO_REUSEPORT): the kernel spreads connections over
+the workers, and no port is lost while one is replaced. A worker inherits its sockets, with the connections
+that wait on them. One that dies is started again, at once the first time and then after longer and longer
+pauses. The supervisor itself carries no messages.
 
 Each worker has a number, which its successor takes over, and all of them a private directory, where they find
 each other: a node answers as one, whichever of its workers is asked.
@@ -14,7 +15,6 @@ import logging
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -22,23 +22,24 @@ from typing import Any
 
 import msgspec
 
+from nuncius.cli import listeners
 from nuncius.cli.console_keeper import Keeper
+from nuncius.cli.listeners import Listeners
 from nuncius.cli.node import (
     Announce,
     Endpoints,
     NodeError,
     NodeSettings,
-    Ports,
     Worker,
-    cannot_listen,
     warn_of_strangers,
 )
 from nuncius.cli.stopping import stop_event
 from nuncius.cli.worker import Orders, Report
+from nuncius.store import tempdirs
+from nuncius.store.tempdirs import Owned
 
 log = logging.getLogger(__name__)
 
-DOORS = ("telesto", "stomp", "zeromq", "http", "tribbler")  # the doors there are
 FIRST_PAUSE = 0.1
 LAST_PAUSE = 10.0
 STEADY_SECONDS = 30.0  # who lived that long starts again without a pause worth mentioning
@@ -47,37 +48,39 @@ SHORT = 60  # bytes of a path that leaves room for the name of a socket; 104 are
 
 def run(
     settings: NodeSettings,
-    workers: int,
+    listeners: Listeners,
     announce: Announce,
     *,
     log_level: str,
     log_format: str,
     on_leash: bool = False,
 ) -> None:
-    """Runs that many workers until told to stop."""
-    with _reserved(settings) as ports, _meeting_place() as directory:
-        shared = msgspec.structs.replace(settings, ports=ports)
-        orders = Orders(shared, log_level, log_format)
-        asyncio.run(_serve(orders, workers, directory, announce, on_leash=on_leash))
+    """Run a worker for each set of listening sockets until told to stop."""
+    with _meeting_place() as directory:
+        orders = Orders(settings, log_level, log_format)
+        asyncio.run(_serve(orders, listeners, directory, announce, on_leash=on_leash))
 
 
-async def _serve(orders: Orders, workers: int, directory: str, announce: Announce, *, on_leash: bool) -> None:
+async def _serve(
+    orders: Orders, listeners: Listeners, directory: Owned, announce: Announce, *, on_leash: bool
+) -> None:
     """The workers share one console."""
     settings = orders.settings
     keeper = Keeper(settings.dsn, read_only=settings.read_only_console)
     port = None if settings.ports.http is None else keeper.open()
     try:
         settings = msgspec.structs.replace(settings, console_port=port)
-        supervisor = Supervisor(msgspec.structs.replace(orders, settings=settings), workers, directory)
+        supervisor = Supervisor(msgspec.structs.replace(orders, settings=settings), listeners, directory)
         await supervisor.serve(announce, on_leash=on_leash)
     finally:
         await keeper.close()
 
 
 class Supervisor:
-    def __init__(self, orders: Orders, workers: int, directory: str) -> None:
+    def __init__(self, orders: Orders, listeners: Listeners, directory: Owned) -> None:
         self._orders = orders
-        self._workers = workers
+        self._listeners = listeners
+        self._workers = len(listeners.sockets)
         self._directory = directory
         self._running: set[asyncio.subprocess.Process] = set()
 
@@ -96,12 +99,13 @@ class Supervisor:
         finally:
             stop.set()
             stopping.cancel()
+            self._listeners.close()  # workers do the same; what waits on a socket that nobody reads is lost
             self._signal(signal.SIGTERM)
             await asyncio.gather(*keepers)
 
     def _end_at_once(self) -> None:
         self._signal(signal.SIGKILL)
-        shutil.rmtree(self._directory, ignore_errors=True)
+        shutil.rmtree(self._directory.path, ignore_errors=True)
 
     def _signal(self, number: signal.Signals) -> None:
         for process in list(self._running):
@@ -169,18 +173,21 @@ class Supervisor:
             log.warning("a worker runs again", extra={"worker": number, "pid": process.pid})
         code = await process.wait()
         self._running.discard(process)
+        self._listeners.pause(number)
         return {"pid": process.pid, "code": code, "error": report.error}
 
     async def _start(self, number: int) -> asyncio.subprocess.Process:
-        worker = Worker(number, self._workers, self._directory)
+        worker = Worker(number, self._workers, str(self._directory.path))
         settings = msgspec.structs.replace(self._orders.settings, worker=worker)
-        orders = msgspec.structs.replace(self._orders, settings=settings)
+        sockets = listeners.numbers(self._listeners.sockets[number - 1])
+        orders = msgspec.structs.replace(self._orders, settings=settings, sockets=sockets)
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "nuncius.cli.worker",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            pass_fds=[self._directory.lock, *(each for some in sockets.values() for each in some)],
             start_new_session=True,  # Ctrl-C on a terminal is for the supervisor alone
         )
         self._running.add(process)
@@ -202,44 +209,12 @@ async def _report(process: asyncio.subprocess.Process) -> Report:
 
 
 @contextlib.contextmanager
-def _meeting_place() -> Iterator[str]:
+def _meeting_place() -> Iterator[Owned]:
     """A directory that only this account can look into, with a path that is short enough for sockets."""
     usual = tempfile.gettempdir()
     parent = usual if len(os.fsencode(usual)) <= SHORT else "/tmp"  # noqa: S108 - what is made there is private
-    with tempfile.TemporaryDirectory(prefix="nuncius-", dir=parent, ignore_cleanup_errors=True) as made:
-        yield made
-
-
-@contextlib.contextmanager
-def _reserved(settings: NodeSettings) -> Iterator[Ports]:
-    """The ports with real numbers for 0, held so that nobody else can take them."""
-    numbers: dict[str, int | None] = msgspec.structs.asdict(settings.ports)
-    with contextlib.ExitStack() as held:
-        for door in DOORS:
-            port = numbers[door]
-            if port is None:
-                continue
-            try:
-                if port:
-                    _reserve(settings.host, port, share=False).close()  # nobody else is there
-                held_socket = held.enter_context(_reserve(settings.host, port, share=True))
-            except OSError as error:
-                raise cannot_listen(door, settings.host, port, error) from error
-            numbers[door] = held_socket.getsockname()[1]
-        yield Ports(**numbers)
-
-
-def _reserve(host: str, port: int, *, share: bool) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    reserved = socket.socket(family, kind, protocol)
+    made = tempdirs.make(parent=parent)
     try:
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if share:
-            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        reserved.bind(address)
-    except BaseException:
-        reserved.close()
-        raise
-    return reserved
+        yield made
+    finally:
+        made.remove()

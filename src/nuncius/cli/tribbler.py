@@ -6,15 +6,14 @@ in. The options may be written as Go writes them, with one dash.
 
 import contextlib
 import importlib
-import signal
-import socket
 import threading
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nuncius.cli.node_options import LogFormat, LogLevel, leave
+from nuncius.cli import listeners
+from nuncius.cli.node_options import LogFormat, LogLevel, begin, remove_stale
 from nuncius.cli.stores import one_store
 from nuncius.store import environment
 
@@ -123,18 +122,17 @@ def tribbler(
     if join and not master:
         raise typer.BadParameter("needs the ring's -master", param_hint="-join")
     data, store = one_store(data, store, "-data")
-    from nuncius.cli import embedding, logs, node, ready
-    from nuncius.cluster.ring_settings import RingSettings
-
-    logs.configure(log_level, log_format)
-    signal.signal(signal.SIGTERM, leave)
-    if ready_file is not None:
-        ready.remove_stale(ready_file)
-    port = port or _free_port(host)
-    # The master may be told where the master is, too.
-    elsewhere = "" if master in (f"{host}:{port}", f"localhost:{port}", f"127.0.0.1:{port}") else master
-    ring = RingSettings(node_id, count or 1, elsewhere, ids, join, caching, timelines_from)
+    remove_stale(ready_file)
     with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(listeners.opened(host, {"tribbler": port}, option="-port"))
+        from nuncius.cli import embedding, node, ready
+        from nuncius.cluster.ring_settings import RingSettings
+
+        begin(log_level, log_format)
+        port = listening.ports["tribbler"] or 0
+        # The master may be told where the master is, too.
+        elsewhere = "" if master in (f"{host}:{port}", f"localhost:{port}", f"127.0.0.1:{port}") else master
+        ring = RingSettings(node_id, count or 1, elsewhere, ids, join, caching, timelines_from)
         # Loaded while we wait for PostgreSQL to start.
         threading.Thread(target=importlib.import_module, args=("nuncius.doors.tribbler.door",)).start()
         if store is None:
@@ -146,16 +144,10 @@ def tribbler(
         settings = node.NodeSettings(store, host, doors, ring=ring)
         announce = ready.announcement(store, file=ready_file, data_dir=data, on_leash=on_leash)
         try:
-            node.run(settings, announce, on_leash=on_leash)
+            node.run(settings, listening.sockets[0], announce, on_leash=on_leash)
         except NotInRing as error:
             raise node.NodeError(str(error)) from error
 
 
 def _data_dir(port: int) -> Path:
     return Path(environment.value(environment.DATA_DIR) or DIRECTORY) / f"tribbler-{port}"
-
-
-def _free_port(host: str) -> int:
-    with socket.create_server((host, 0)) as probe:
-        number: int = probe.getsockname()[1]
-        return number

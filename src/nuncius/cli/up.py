@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib
-import signal
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from nuncius.cli import listeners
 from nuncius.cli.node_options import (
     Host,
     HowMuchToLog,
@@ -22,8 +22,9 @@ from nuncius.cli.node_options import (
     OnLeash,
     PartitionThreshold,
     ReadyFile,
-    leave,
+    begin,
     port,
+    remove_stale,
 )
 from nuncius.cli.stores import one_store
 from nuncius.store import environment
@@ -120,13 +121,12 @@ def up(
         "tribbler": port("--tribbler-port", tribbler_port),
     }
     sites = origins(allow_origin or ())
-    from nuncius.cli import embedding, logs, node, ready, supervisor
-
-    logs.configure(log_level, log_format)
-    signal.signal(signal.SIGTERM, leave)
-    if ready_file is not None:
-        ready.remove_stale(ready_file)
+    remove_stale(ready_file)
     with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(listeners.opened(host, numbers, workers))
+        from nuncius.cli import embedding, node, ready
+
+        begin(log_level, log_format)
         if store is None:
             # Loaded while we wait for PostgreSQL to start.
             threading.Thread(target=importlib.import_module, args=("nuncius.broker",)).start()
@@ -137,7 +137,7 @@ def up(
         settings = node.NodeSettings(
             store,
             host,
-            node.Ports(**numbers),
+            node.Ports(**listening.ports),
             traces,
             hold_ms / 1000,
             max_body,
@@ -152,11 +152,13 @@ def up(
         )
         announce = ready.announcement(store, file=ready_file, data_dir=data_dir, on_leash=on_leash)
         if workers == 1:
-            node.run(settings, announce, on_leash=on_leash)
+            node.run(settings, listening.sockets[0], announce, on_leash=on_leash)
         else:
+            from nuncius.cli import supervisor
+
             supervisor.run(
                 settings,
-                workers,
+                listening,
                 announce,
                 log_level=log_level,
                 log_format=log_format,

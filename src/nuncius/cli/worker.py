@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from nuncius.cli import logs, node
+from nuncius.cli import listeners, logs, node
 from nuncius.cli.errors import explain
 from nuncius.cli.node import Endpoints, NodeSettings
 
@@ -22,6 +22,8 @@ class Orders(msgspec.Struct, frozen=True):
     settings: NodeSettings
     log_level: str
     log_format: str
+    sockets: dict[str, list[int]] = {}
+    """Descriptors of the listening sockets that it inherits, by door."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -36,7 +38,7 @@ def main() -> int:
         orders = msgspec.json.decode(unbuffered.readline(), type=Orders)
     logs.configure(orders.log_level, orders.log_format)
     try:
-        node.run(orders.settings, _announce, on_leash=True)
+        node.run(orders.settings, listeners.inherited(orders.sockets), _announce, on_leash=True)
     except Exception as error:
         logging.getLogger(__name__).debug("the worker failed", exc_info=True)
         _report(Report(error=explain(error)))

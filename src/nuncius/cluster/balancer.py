@@ -51,11 +51,9 @@ class Balancer:
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self.look()
 
-    async def open(self, host: str, port: int, *, share_port: bool = False) -> int:
+    async def open(self, host: str, port: int) -> int:
         self._loop = asyncio.get_running_loop()
-        self._server = await self._loop.create_server(
-            lambda: Client(self), host, port, reuse_port=share_port or None, backlog=BACKLOG
-        )
+        self._server = await self._loop.create_server(lambda: Client(self), host, port, backlog=BACKLOG)
         self._sweep()
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound

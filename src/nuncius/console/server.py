@@ -36,7 +36,7 @@ class _Server(uvicorn.Server):
 
 async def serve(
     dsn: str,
-    listening: socket.socket,
+    sockets: list[socket.socket],
     stop: asyncio.Event,
     ready: Callable[[], object],
     *,
@@ -58,7 +58,7 @@ async def serve(
                 timeout_graceful_shutdown=2,
             )
         )
-        serving = asyncio.ensure_future(server.serve([listening]))
+        serving = asyncio.ensure_future(server.serve(sockets))
         while not server.started and not serving.done():
             await asyncio.wait([serving], timeout=0.01)
         if not serving.done():

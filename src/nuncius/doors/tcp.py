@@ -11,23 +11,13 @@ from itertools import count
 from nuncius.broker import Broker
 from nuncius.broker.counters_model import ConnectionFacts
 from nuncius.broker.model import READ_ONLY
+from nuncius.doors.listening import BACKLOG, listen, port_of
 from nuncius.doors.wire import Session, Wire
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 1024
 MAX_CONNECTIONS = 10_000
 FINISH_SECONDS = 10.0
-# A machine that vanishes without a word is noticed within a minute, and what its connections had in hand is
-# given back. Connections inherit this from the socket that listens.
-KEEPALIVE = (
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    *(
-        (socket.IPPROTO_TCP, getattr(socket, option), value)
-        for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
-        if hasattr(socket, option)  # macOS calls the first one otherwise
-    ),
-)
 
 
 class TcpDoor(ABC):
@@ -36,7 +26,7 @@ class TcpDoor(ABC):
     def __init__(self, broker: Broker, max_connections: int = MAX_CONNECTIONS) -> None:
         self._broker = broker
         self._max_connections = max_connections
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self.wires: set[Wire] = set()
         self.name = type(self).__module__.split(".")[2]
         self._numbers = count(1)
@@ -46,27 +36,15 @@ class TcpDoor(ABC):
     def greet(self, wire: Wire) -> Session:
         """Who speaks with the client on this wire."""
 
-    async def open(self, host: str, port: int, *, share_port: bool = False) -> int:
-        """Listens; answers with the port, which is any free one if 0 was asked for."""
-        self._server = await self._listen(host, port, share_port)
-        numbers: list[int] = [listening.getsockname()[1] for listening in self._server.sockets]
-        if len(set(numbers)) > 1:
-            # A name with several addresses, and each got a free port of its own: there is to be one for all.
-            self._server.close()
-            await self._server.wait_closed()
-            self._server = await self._listen(host, numbers[0], share_port)
-        for listening in self._server.sockets:
-            for level, option, value in KEEPALIVE:
-                listening.setsockopt(level, option, value)
-        return numbers[0]
-
-    async def _listen(self, host: str, port: int, share_port: bool) -> asyncio.Server:
-        return await asyncio.get_running_loop().create_server(
-            lambda: Wire(self.welcome, self._broker.pressure, self.wires),
-            *(host, port),
-            backlog=BACKLOG,
-            reuse_port=share_port or None,
-        )
+    async def open(self, host: str, port: int, *, sockets: Sequence[socket.socket] = ()) -> int:
+        """Serve these listening sockets, or new ones for the address. Return the port."""
+        sockets = sockets or listen(host, port)
+        for each in sockets:
+            server = await asyncio.get_running_loop().create_server(
+                lambda: Wire(self.welcome, self._broker.pressure, self.wires), sock=each, backlog=BACKLOG
+            )
+            self._servers.append(server)
+        return port_of(sockets)
 
     @property
     def connections(self) -> int:
@@ -93,8 +71,8 @@ class TcpDoor(ABC):
 
     async def close(self) -> None:
         """No new connections; the ones there are get answers to what they asked, then end."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         if self.wires:
             tasks = [asyncio.ensure_future(_finish(wire)) for wire in self.wires]
             _, late = await asyncio.wait(tasks, timeout=FINISH_SECONDS)

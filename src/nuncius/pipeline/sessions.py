@@ -3,9 +3,7 @@
 import atexit
 import os
 import re
-import shutil
 import sys
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from importlib import resources
@@ -16,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from nuncius.pipeline import compiled, java
 from nuncius.pipeline.errors import InvalidOption
+from nuncius.store import tempdirs
 
 SHIPPED = ("nuncius", "pyspark_nuncius")
 _LOCAL = re.compile(r"local(\[(?P<cores>\d+|\*)(,\d+)?\])?")
@@ -93,9 +92,10 @@ def ship(spark: SparkSession) -> None:
     """Sends our packages to the executors, once a session."""
     if any(Path(file).name == _ARCHIVE for file in spark.sparkContext.listFiles):
         return
-    directory = Path(tempfile.mkdtemp(prefix="nuncius-spark-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # executors fetch it whenever they start
-    spark.sparkContext.addPyFile(str(archive(directory)))
+    tempdirs.sweep()
+    directory = tempdirs.make("nuncius-spark-")
+    atexit.register(directory.remove)  # not before: executors fetch it whenever they start
+    spark.sparkContext.addPyFile(str(archive(directory.path)))
 
 
 _ARCHIVE = "nuncius-for-executors.zip"

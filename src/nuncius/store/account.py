@@ -17,6 +17,7 @@ import shutil
 import stat
 import struct
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -51,6 +52,7 @@ class Account:
         *,
         stderr: IO[bytes] | int = subprocess.PIPE,
         new_session: bool = False,
+        pass_fds: Sequence[int] = (),
     ) -> subprocess.CompletedProcess[str]:
         """Runs a program as this account and waits for it; its output is captured."""
         become: dict[str, Any] = {}
@@ -66,6 +68,7 @@ class Account:
             cwd="/",
             env=_environment(),
             start_new_session=new_session,
+            pass_fds=pass_fds,
             **become,
         )
 
@@ -94,6 +97,37 @@ def choose(cluster: Path) -> Account:
         return Account(os.geteuid(), os.getegid())
     entry = _find_entry() or _make_entry()
     return Account(entry.pw_uid, entry.pw_gid)
+
+
+def named() -> list[str]:
+    """Return what a command begins with that needs its user to have a name, as `initdb` does.
+
+    That is nothing for most users. Container platforms assign user ids without an entry in /etc/passwd: such
+    a user appears as another one in a user namespace, where the system allows that.
+    """
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        pass
+    else:
+        return []
+    unshare = shutil.which("unshare")
+    other = next((entry for entry in pwd.getpwall() if entry.pw_uid != 0), None)
+    if unshare is not None and other is not None:
+        begin = [unshare, f"--map-user={other.pw_uid}", f"--map-group={other.pw_gid}", "--"]
+        if subprocess.run([*begin, "true"], capture_output=True, check=False).returncode == 0:
+            return begin
+    raise ServerStartError(
+        f"PostgreSQL cannot make its data as user {os.geteuid()}, who has no name on this system: add "
+        f"'nuncius:x:{os.geteuid()}:{os.getegid()}::/:/bin/false' to /etc/passwd, start as another user, "
+        "or use --store DSN"
+    )
+
+
+def ours() -> set[int]:
+    """Return the accounts whose files are ours: we ourselves and, for root, the server's."""
+    entry = _find_entry() if os.geteuid() == 0 else None
+    return {os.geteuid()} | ({entry.pw_uid} if entry is not None else set())
 
 
 def let_through(account: Account, path: Path) -> None:

@@ -35,6 +35,11 @@ class DataDirectory:
         return self.path / "postgres"
 
     @property
+    def has_cluster(self) -> bool:
+        """Whether a cluster has been made; False too where we may not look."""
+        return os.path.exists(self.cluster)  # noqa: PTH110 - Path.exists raises where we may not look
+
+    @property
     def unfinished_cluster(self) -> Path:
         """Where a cluster is made before it gets its name: a killed initdb leaves only this."""
         return self.path / "postgres.new"

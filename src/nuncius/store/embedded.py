@@ -16,13 +16,14 @@ import signal
 import stat
 import subprocess
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 from nuncius.store import account as accounts
-from nuncius.store import pgbinaries, pgsettings, postmaster
+from nuncius.store import pgbinaries, pgsettings, postmaster, tempdirs
 from nuncius.store.account import Account
 from nuncius.store.datadir import DataDirectory, write
 from nuncius.store.errors import ServerStartError
@@ -62,6 +63,7 @@ def start(data_dir: Path, *, tcp_port: int | None = None) -> EmbeddedServer:
     it also listens on 127.0.0.1, for role `nuncius` with the password in `data_dir/password`.
     """
     directory = DataDirectory(data_dir.absolute())
+    begin = [] if directory.has_cluster else accounts.named()  # before anything is made
     with directory.prepared():
         found = _settled(directory)
         if found is not None:
@@ -71,10 +73,11 @@ def start(data_dir: Path, *, tcp_port: int | None = None) -> EmbeddedServer:
         accounts.let_use(account, pgbinaries.find().root)
         accounts.let_through(account, directory.cluster)
         if not directory.cluster.exists():
-            _make_cluster(directory, account)
+            _make_cluster(directory, account, begin)
         postmaster.clear_remains(directory.cluster)
-        _write_settings(directory, account, tcp_port)
-        server = _server(directory, _launch(directory, account), started_here=True)
+        with _socket_dir(directory, account) as (socket_dir, locks):
+            _write_settings(directory, account, socket_dir, tcp_port)
+            server = _server(directory, _launch(directory, account, locks), started_here=True)
         _ensure_database(server)
         if tcp_port is not None:
             _ensure_password(directory, server)
@@ -96,9 +99,11 @@ def stop(data_dir: Path) -> None:
             raise ServerStartError(
                 f"the embedded server (process {found.pid}) does not stop: see {directory.log}"
             )
-        if found.socket_dir and Path(found.socket_dir) != directory.cluster:
+        socket_dir = Path(found.socket_dir)
+        if found.socket_dir and socket_dir != directory.cluster:
             with suppress(OSError):
-                Path(found.socket_dir).rmdir()
+                (socket_dir / tempdirs.LOCK).unlink(missing_ok=True)
+                socket_dir.rmdir()
 
 
 def running(data_dir: Path) -> EmbeddedServer | None:
@@ -139,7 +144,7 @@ def _server(directory: DataDirectory, found: postmaster.Postmaster, *, started_h
     return EmbeddedServer(dsn, directory.path, found.pid, started_here)
 
 
-def _make_cluster(directory: DataDirectory, account: Account) -> None:
+def _make_cluster(directory: DataDirectory, account: Account, begin: list[str]) -> None:
     new = directory.unfinished_cluster
     if new.exists():
         shutil.rmtree(new)
@@ -147,6 +152,7 @@ def _make_cluster(directory: DataDirectory, account: Account) -> None:
     account.own(new)
     made = account.run(
         [
+            *begin,
             pgbinaries.find().program("initdb"),
             f"--pgdata={new}",
             f"--username={ROLE}",
@@ -166,25 +172,41 @@ def _make_cluster(directory: DataDirectory, account: Account) -> None:
     new.rename(directory.cluster)
 
 
-def _write_settings(directory: DataDirectory, account: Account, tcp_port: int | None) -> None:
+def _write_settings(
+    directory: DataDirectory, account: Account, socket_dir: Path, tcp_port: int | None
+) -> None:
     text = pgsettings.render(
-        socket_dir=_socket_dir(directory, account),
+        socket_dir=socket_dir,
         tcp_port=tcp_port,
         lz4=pgbinaries.find().has_lz4,
     )
     account.own(write(directory.cluster / pgsettings.FILE, text))
 
 
-def _socket_dir(directory: DataDirectory, account: Account) -> Path:
-    """The cluster itself, or a short private directory when its path makes no socket address."""
+@contextmanager
+def _socket_dir(directory: DataDirectory, account: Account) -> Iterator[tuple[Path, list[int]]]:
+    """The cluster itself, or a short private directory when its path makes no socket address.
+
+    With it come the open files that the server inherits to own the directory.
+    """
     inside = directory.cluster
     short = len(os.fsencode(inside)) + len(_SOCKET_NAME) <= _SOCKET_PATH_LIMIT
     if short and not set(',"@') & set(str(inside)):
-        return inside
+        yield inside, []
+        return
     # Root's runtime directory is closed to the server's account, so root uses the common one.
     runtime = None if account.is_another else os.environ.get("XDG_RUNTIME_DIR")
     name = hashlib.sha256(os.fsencode(directory.path.resolve())).hexdigest()[:16]
-    outside = Path(runtime or tempfile.gettempdir()) / f"nuncius-{name}"
+    outside = Path(runtime or tempfile.gettempdir()) / f"{tempdirs.PREFIX}{name}"
+    lock = _own(outside, account)
+    try:
+        yield outside, [lock]
+    finally:
+        os.close(lock)
+
+
+def _own(outside: Path, account: Account) -> int:
+    """Make a private directory for the socket, unless it is there, and claim it."""
     try:
         outside.mkdir(mode=0o700)
         account.own(outside)
@@ -195,14 +217,19 @@ def _socket_dir(directory: DataDirectory, account: Account) -> Path:
                 f"{outside}, needed for the socket, belongs to somebody else: remove it, "
                 "or use a data directory with a shorter path"
             ) from None
-    return outside
+    try:
+        lock = tempdirs.claim(outside)
+        account.own(outside / tempdirs.LOCK)
+    except FileNotFoundError:  # another process has just removed what was left of an earlier server
+        return _own(outside, account)
+    return lock
 
 
-def _launch(directory: DataDirectory, account: Account) -> postmaster.Postmaster:
+def _launch(directory: DataDirectory, account: Account, locks: list[int]) -> postmaster.Postmaster:
     program = pgbinaries.find().program("postgres")
     command = ["/bin/sh", "-c", _DETACH, "sh", program, "-D", str(directory.cluster)]
     with directory.log.open("wb") as log:
-        launched = account.run(command, stderr=log, new_session=True)
+        launched = account.run(command, stderr=log, new_session=True, pass_fds=locks)
     try:
         return postmaster.wait_until_ready(int(launched.stdout), directory.cluster, PATIENCE)
     except ServerStartError as error:

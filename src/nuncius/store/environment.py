@@ -7,6 +7,8 @@ several variables say which store, its address goes before its data directory.
 import os
 from pathlib import Path
 
+from nuncius.store.errors import DataDirectoryError
+
 STORE = "NUNCIUS_STORE"
 DATA_DIR = "NUNCIUS_DATA_DIR"
 URL = "NUNCIUS_URL"
@@ -34,4 +36,9 @@ def default_data_dir() -> Path:
     if chosen := value(DATA_DIR):
         return Path(chosen)
     home = os.environ.get("XDG_DATA_HOME")
-    return (Path(home) if home else Path.home() / ".local" / "share") / "nuncius"
+    try:
+        return (Path(home) if home else Path.home() / ".local" / "share") / "nuncius"
+    except RuntimeError as error:
+        raise DataDirectoryError(
+            f"user {os.geteuid()} has no home directory: say with --data-dir where the data is to be"
+        ) from error

@@ -1,6 +1,7 @@
 """A real Go program, with Go's own net/rpc: a client of our nodes, a holder of leases, a node of the ring.
 
-What it checks is in `go_peer`; it needs nothing but Go's standard library.
+What it checks is in `go_peer`; it needs nothing but Go's standard library. It is made twice, with the structs
+of the course's edition of fall 2011 and with those of later ones.
 """
 
 import asyncio
@@ -16,21 +17,24 @@ from cluster.tribbler_ring import Ring, running_ring
 from nuncius.broker import Broker
 from nuncius.cluster.ring_settings import RingSettings
 from nuncius.doors.tribbler.door import TribblerDoor
+from nuncius.testing import free_port
 
 GO = shutil.which("go")
 SOURCES = sorted((Path(__file__).parent / "go_peer").glob("*.go"))
+COMMON = {path.stem for path in SOURCES if not path.stem.startswith("edition_")}
 SECONDS = 300
 
 pytestmark = pytest.mark.skipif(GO is None, reason="Go is not installed")
 
 
-@pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program, compiled without anything from elsewhere."""
+@pytest.fixture(scope="session", params=["f11", "later"])
+def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program of an edition, compiled without anything from elsewhere."""
     made = tmp_path_factory.mktemp("go") / "peer"
+    sources = [path for path in SOURCES if path.stem in {f"edition_{request.param}", *COMMON}]
     environment = os.environ | {"GOTOOLCHAIN": "local", "GOPROXY": "off", "GOFLAGS": "", "CGO_ENABLED": "0"}
     assert GO is not None
-    subprocess.run([GO, "build", "-o", made, *SOURCES], check=True, env=environment, timeout=SECONDS)
+    subprocess.run([GO, "build", "-o", made, *sources], check=True, env=environment, timeout=SECONDS)
     return made
 
 
@@ -78,5 +82,15 @@ async def test_a_node_in_go(program: Path, broker: Broker, dsn: str) -> None:
     door = TribblerDoor(broker, dsn, RingSettings(2**32 - 1, 2))
     try:
         await run(program, "member", f"localhost:{await door.open('localhost', 0)}")
+    finally:
+        await door.close()
+
+
+async def test_a_master_in_go(program: Path, broker: Broker, dsn: str) -> None:
+    """Our node registers with it, and they ask each other in the same way."""
+    master = f"localhost:{free_port()}"
+    door = TribblerDoor(broker, dsn, RingSettings(2**32 - 1, 1, master))
+    try:
+        await run(program, "master", f"localhost:{await door.open('localhost', 0)}", master)
     finally:
         await door.close()

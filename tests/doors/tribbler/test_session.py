@@ -19,6 +19,7 @@ from nuncius.doors.tribbler.services import Method, Service, Services
 from nuncius.doors.tribbler.session import RpcSession
 from nuncius.doors.tribbler.storage_messages import (
     Client,
+    ClientGetArgs,
     GetArgs,
     GetListReply,
     GetManyArgs,
@@ -131,6 +132,40 @@ async def test_many_calls_on_one_connection(caller: Caller) -> None:
         *(caller.call("StorageRPC.Get", GetArgs(f"k{n}:x"), GetReply) for n in range(1000))
     )
     assert [reply.value for reply in replies] == [f"v{n}" for n in range(1000)]
+
+
+async def test_a_lease_for_a_client_of_fall_2011(caller: Caller, dial: Dial) -> None:
+    """Its edition names the client by a struct, which is understood over gob and over JSON, for values and
+    lists; anything else than a struct or an address is refused."""
+    client = Client("localhost:1", 7)
+    assert await status(caller, "Put", "k:1", "v") == 0
+    assert await status(caller, "AppendToList", "l:1", "a") == 0
+    asked = ClientGetArgs("k:1", True, client)
+    lease = LeaseStruct(True, 5)
+    assert await caller.call("StorageRPC.Get", asked, GetReply) == GetReply(0, "v", lease)
+    assert await caller.call("StorageRPC.Get", ClientGetArgs("k:1"), GetReply) == GetReply(0, "v")
+    asked = ClientGetArgs("l:1", True, client)
+    assert await caller.call("StorageRPC.GetList", asked, GetListReply) == GetListReply(0, ["a"], lease)
+    with pytest.raises(RpcError, match="another type where str or Client is wanted"):
+        await caller.call("StorageRPC.Get", NumberedGetArgs("k:1", True, 7), GetReply)
+    reader, writer = await dial()
+    for holder in ({"HostPort": "localhost:1", "NodeID": 7}, "localhost:1", 7):
+        argument = {"Key": "k:1", "WantLease": True, "LeaseClient": holder}
+        writer.write(json.dumps({"method": "StorageRPC.Get", "params": [argument], "id": 1}).encode())
+        answer = json.loads(await reader.readline())
+        if holder == 7:
+            assert "jsonrpc" in answer["error"]
+        else:
+            wanted = {"Status": 0, "Value": "v", "Lease": {"Granted": True, "ValidSeconds": 5}}
+            assert answer["result"] == wanted
+
+
+class NumberedGetArgs(Message, frozen=True):
+    """What no edition sends."""
+
+    key: str
+    want_lease: bool
+    lease_client: int
 
 
 async def test_json_on_the_same_port(dial: Dial) -> None:

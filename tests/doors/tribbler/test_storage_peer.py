@@ -22,9 +22,12 @@ from nuncius.doors.tribbler.rpc_codec import CONNECTED
 from nuncius.doors.tribbler.services import Method, Service, Services
 from nuncius.doors.tribbler.session import RpcSession
 from nuncius.doors.tribbler.storage_messages import (
+    Client,
+    ClientGetArgs,
     GetArgs,
     GetListReply,
     GetReply,
+    Message,
     Nothing,
     PutArgs,
     PutReply,
@@ -40,15 +43,21 @@ from racing import until
 class GoNode(TcpDoor):
     """A node as somebody's Go program would have it: the plain methods only, on a dictionary."""
 
-    def __init__(self, broker: Broker, name: str = "StorageRPC") -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        name: str = "StorageRPC",
+        form: type[GetArgs | ClientGetArgs] = GetArgs,
+    ) -> None:
         super().__init__(broker)
         self.values: dict[str, str] = {}
         self.lists: dict[str, list[str]] = {}
         self.calls: list[str] = []
+        self.wishes: list[Message] = []
         self.over = asyncio.Event()
         methods = {
-            "Get": Method(GetArgs, self.get),
-            "GetList": Method(GetArgs, self.get_list),
+            "Get": Method(form, self.get),
+            "GetList": Method(form, self.get_list),
             "Put": Method(PutArgs, self.put),
             "AppendToList": Method(PutArgs, self.append),
             "RevokeLease": Method(RevokeLeaseArgs, self.revoke),
@@ -58,8 +67,9 @@ class GoNode(TcpDoor):
     def greet(self, wire: Wire) -> Session:
         return RpcSession(self._services, wire, self._broker.pressure)
 
-    async def get(self, asked: GetArgs) -> GetReply:
+    async def get(self, asked: GetArgs | ClientGetArgs) -> GetReply:
         self.calls.append("Get")
+        self.wishes += [asked] if asked.want_lease else []
         if asked.key == "error":
             raise StorageError("a Go error")
         if asked.key == "hang":
@@ -67,7 +77,7 @@ class GoNode(TcpDoor):
         found = self.values.get(asked.key)
         return GetReply(1) if found is None else GetReply(0, found)
 
-    async def get_list(self, asked: GetArgs) -> GetListReply:
+    async def get_list(self, asked: GetArgs | ClientGetArgs) -> GetListReply:
         found = self.lists.get(asked.key)
         return GetListReply(1) if found is None else GetListReply(0, found)
 
@@ -98,6 +108,32 @@ async def peer(go_node: GoNode) -> AsyncIterator[RpcPeer]:
     caller = Caller(f"localhost:{await go_node.open('localhost', 0)}")
     yield RpcPeer(caller)
     caller.close()
+
+
+@pytest.mark.parametrize(
+    ("form", "understood"),
+    [
+        (ClientGetArgs, ClientGetArgs("k", True, Client("localhost:1", 5))),
+        (GetArgs, GetArgs("k", True, "localhost:1")),
+    ],
+    ids=["fall 2011", "later"],
+)
+async def test_editions(broker: Broker, form: type[GetArgs | ClientGetArgs], understood: Message) -> None:
+    """A wish for a lease reaches a node of either edition, also when many are sent before one is answered."""
+    door = GoNode(broker, form=form)
+    caller = Caller(f"localhost:{await door.open('localhost', 0)}")
+    try:
+        peer = RpcPeer(caller, {"localhost:1": 5}.__getitem__)
+        await peer.write(PUT, "k", "v", None)
+        for _ in range(2):
+            reads = [peer.read(False, ["k"], [True], "localhost:1") for _ in range(10)]
+            assert await asyncio.gather(*reads) == 10 * [[Found("v")]]
+        assert door.wishes == 20 * [understood]
+        with pytest.raises(StorageError, match="a Go error"):
+            await peer.read(False, ["error"], [True], "localhost:1")
+    finally:
+        caller.close()
+        await door.close()
 
 
 async def test_a_node_that_knows_only_the_plain_methods(peer: RpcPeer, go_node: GoNode) -> None:

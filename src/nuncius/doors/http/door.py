@@ -22,9 +22,9 @@ from nuncius.doors.http.growth import Growth
 from nuncius.doors.http.metrics import Metrics
 from nuncius.doors.http.origins import Origins
 from nuncius.doors.http.websocket import carry
+from nuncius.doors.listening import BACKLOG, listen, port_of
 from nuncius.doors.wire import WebSocketPath
 
-BACKLOG = 1024
 FINISH_SECONDS = 10
 PARTITION_THRESHOLD = 1_000_000
 MAX_CONNECTIONS = 10_000
@@ -71,11 +71,11 @@ class HttpDoor:
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
 
-    async def open(self, host: str, port: int, *, share_port: bool = False) -> int:
-        """Listens; answers with the port, which is any free one if 0 was asked for."""
+    async def open(self, host: str, port: int, *, sockets: Sequence[socket.socket] = ()) -> int:
+        """Serve these listening sockets, or new ones for the address. Return the port."""
         self._origins.goes_by(host)
-        listening = listen(host, port, share_port=share_port)
-        bound: int = listening.getsockname()[1]
+        sockets = list(sockets or listen(host, port))
+        bound = port_of(sockets)
         config = uvicorn.Config(
             self._app,
             lifespan="off",
@@ -89,9 +89,10 @@ class HttpDoor:
             limit_concurrency=self._max_connections,
             ws_max_size=self._broker.limits.max_body + (64 << 10),
             timeout_graceful_shutdown=FINISH_SECONDS,
+            backlog=BACKLOG,
         )
         self._server = _Server(config)
-        self._serving = asyncio.ensure_future(self._server.serve([listening]))
+        self._serving = asyncio.ensure_future(self._server.serve(sockets))
         while not self._server.started:
             await asyncio.wait([self._serving], timeout=0.01)
             if self._serving.done():
@@ -125,19 +126,3 @@ class HttpDoor:
             await carry(websocket, each, self._broker.pressure)
 
         return endpoint
-
-
-def listen(host: str, port: int, *, share_port: bool = False) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if share_port:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listening.bind((host, port))
-        listening.listen(BACKLOG)
-        listening.setblocking(False)
-    except BaseException:
-        listening.close()
-        raise
-    return listening

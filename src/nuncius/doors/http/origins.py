@@ -6,12 +6,18 @@ header `Origin`, which a page cannot change. Programs send no such header and ar
 which name it was sent here, which is a page's only as long as that name leads to its own site.
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Collection
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from nuncius.cluster.hosts import is_borrowed
-from nuncius.doors.http.exchange import Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from nuncius.doors.http.exchange import Scope
 
 _ORIGIN = re.compile(r"https?://[^/?#@\s]+")
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}

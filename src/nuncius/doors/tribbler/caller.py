@@ -103,6 +103,8 @@ class Caller:
 
     def __init__(self, address: str) -> None:
         self.address = address
+        self.lease_form = 0
+        """The number of the form of a wish for a lease that the node understood last; see `RpcPeer`."""
         self._link: _Link | None = None
         self._connecting: asyncio.Task[_Link] | None = None
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
 
 from nuncius.broker import Broker
 from nuncius.broker.counters_model import RingState
@@ -41,7 +42,7 @@ class TribblerDoor(TcpDoor):
         self._callers = Callers()
         self._node = StorageNode(
             dsn,
-            lambda address: RpcPeer(self._callers.at(address)),
+            lambda address: RpcPeer(self._callers.at(address), self._id_of),
             ring,
             give_up=self._fail,
             observe=broker.counters.attach,
@@ -56,7 +57,7 @@ class TribblerDoor(TcpDoor):
         """The storage layer of this node, once it is open."""
         return self._node.storage
 
-    async def open(self, host: str, port: int, *, share_port: bool = False) -> int:
+    async def open(self, host: str, port: int, *, sockets: Sequence[socket.socket] = ()) -> int:
         self._opened = True
         await self._node.open()
         storage = StorageService(self._node.storage, self._node.handover, self._node.register)
@@ -68,7 +69,7 @@ class TribblerDoor(TcpDoor):
             timelines_from=(self._ring or RingSettings()).timelines_from,
         )
         self._services = Services([storage.service(), application])
-        bound = await super().open(host, port, share_port=share_port)
+        bound = await super().open(host, port, sockets=sockets)
         self._broker.counters.ring = self._state
         self._entering = asyncio.ensure_future(self._enter(f"{host}:{bound}"))
         return bound
@@ -83,6 +84,11 @@ class TribblerDoor(TcpDoor):
     def _fail(self, error: Exception) -> None:
         self._problem = error
         self._give_up()
+
+    def _id_of(self, address: str) -> int:
+        ring = self._node.storage.ring
+        places = () if ring is None else ring.places
+        return next((place.node_id for place in places if place.host_port == address), 0)
 
     def _state(self) -> RingState:
         storage = self._node.storage

@@ -1,6 +1,7 @@
 """Reading structs from a gob stream, without I/O."""
 
 from collections.abc import Callable, Sequence
+from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
@@ -188,6 +189,8 @@ class Decoder:
         return plan
 
     def _make_plan(self, type_id: int, kind: Any) -> Read:
+        if isinstance(kind, UnionType):
+            return self._union_plan(type_id, kind)
         if type_id in _READS:
             kinds, read = _READS[type_id]
             if kind is not None and kind not in kinds:
@@ -206,6 +209,15 @@ class Decoder:
             return self._map_plan(found)
         if isinstance(found, wire.OpaqueType) and kind is None:
             return wire.read_bytes
+        raise Mismatch(f"gob: another type where {_name(kind)} is wanted")
+
+    def _union_plan(self, type_id: int, kind: UnionType) -> Read:
+        """How to read a field that may be of one of several types: the stream says of which."""
+        for each in get_args(kind):
+            try:
+                return self._plan(type_id, each)
+            except Mismatch:
+                continue
         raise Mismatch(f"gob: another type where {_name(kind)} is wanted")
 
     def _struct_plan(self, found: StructType, kind: Any) -> Read:
@@ -293,4 +305,6 @@ class Decoder:
 
 
 def _name(kind: Any) -> str:
+    if isinstance(kind, UnionType):
+        return " or ".join(map(_name, get_args(kind)))
     return UNSIGNED if kind is Uint else getattr(kind, "__name__", str(kind))

@@ -17,10 +17,45 @@ class LeaseStruct(Message, frozen=True):
     valid_seconds: int = 0
 
 
+class Client(Message, frozen=True):
+    host_port: str = ""
+    node_id: Uint = msgspec.field(default=0, name="NodeID")
+
+
 class GetArgs(Message, frozen=True):
+    """Arguments of Get and GetList as editions after fall 2011 send them: a lease is for an address."""
+
     key: str = ""
     want_lease: bool = False
     lease_client: str = ""
+
+
+class ClientGetArgs(Message, frozen=True):
+    """The same as the edition of fall 2011 sends it."""
+
+    key: str = ""
+    want_lease: bool = False
+    lease_client: Client = Client()
+
+
+class PlainGetArgs(Message, frozen=True):
+    """The same without a wish for a lease, which a node of any edition understands."""
+
+    key: str = ""
+
+
+class AnyGetArgs(Message, frozen=True):
+    """The same from a client of any edition."""
+
+    key: str = ""
+    want_lease: bool = False
+    lease_client: str | Client = ""
+
+    @property
+    def address(self) -> str:
+        """The address of the client that wants a lease."""
+        named = self.lease_client
+        return named if isinstance(named, str) else named.host_port
 
 
 class GetReply(Message, frozen=True):
@@ -42,11 +77,6 @@ class PutArgs(Message, frozen=True):
 
 class PutReply(Message, frozen=True):
     status: int = 0
-
-
-class Client(Message, frozen=True):
-    host_port: str = ""
-    node_id: Uint = msgspec.field(default=0, name="NodeID")
 
 
 class RegisterArgs(Message, frozen=True):

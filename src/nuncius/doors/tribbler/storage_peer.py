@@ -2,9 +2,13 @@
 
 What Go programs know is asked as they know it, so that a node may be one of theirs; only many keys at once,
 and posts, have methods of our own, and a node without them is asked the plain way.
+
+Editions of the course differ in how a wish for a lease names the client. Nothing says of which edition a node
+is (it may be known from another node only), so it is asked in one form, and in the other if it refuses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from nuncius.cluster.ring import Place, Range, Ring
 from nuncius.cluster.ring_handover import NO_MASTER, CannotJoin
@@ -14,6 +18,7 @@ from nuncius.cluster.storage_peers import APPEND, PUT, RAISE, REMOVE, Found, Key
 from nuncius.doors.tribbler.caller import Caller, RpcError
 from nuncius.doors.tribbler.storage_messages import (
     Client,
+    ClientGetArgs,
     GetArgs,
     GetListReply,
     GetListsReply,
@@ -22,6 +27,7 @@ from nuncius.doors.tribbler.storage_messages import (
     GetReply,
     LeaseStruct,
     Nothing,
+    PlainGetArgs,
     PostArgs,
     PostReply,
     PutArgs,
@@ -41,11 +47,14 @@ from nuncius.doors.tribbler.storage_service import clients_of, ring_of
 CHANGES = {PUT: "Put", APPEND: "AppendToList", REMOVE: "RemoveFromList", RAISE: "Raise"}
 UNKNOWN = "rpc: can't find method"
 NO_SERVICE = "rpc: can't find service"
+G = TypeVar("G", GetReply, GetListReply)
 
 
 class RpcPeer:
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, id_of: Callable[[str], int] = lambda address: 0) -> None:
+        """`id_of` is the id on the ring of the node at an address; 0 if none is there."""
         self._caller = caller
+        self._id_of = id_of
 
     async def read(
         self, lists: bool, keys: Sequence[str], wants: Sequence[bool], client: str
@@ -79,16 +88,33 @@ class RpcPeer:
         return [_found(reply.status, reply.value, reply.lease) for reply in replies]
 
     async def _read_one(self, lists: bool, key: str, want: bool, client: str) -> Found:
-        asked = GetArgs(key, want, client)
+        wisher = client if want else ""
         reply: GetReply | GetListReply
         try:
             if lists:
-                reply = await self._caller.call("StorageRPC.GetList", asked, GetListReply)
+                reply = await self._get("StorageRPC.GetList", key, wisher, GetListReply)
             else:
-                reply = await self._caller.call("StorageRPC.Get", asked, GetReply)
+                reply = await self._get("StorageRPC.Get", key, wisher, GetReply)
         except RpcError as error:
             raise _failed(self._caller, error) from error
         return _found(reply.status, reply.value, reply.lease)
+
+    async def _get(self, method: str, key: str, wisher: str, reply: type[G]) -> G:
+        """Get a value or list, with a lease for the client at the address `wisher` if there is one."""
+        if not wisher:
+            return await self._caller.call(method, PlainGetArgs(key), reply)
+        forms = [
+            ClientGetArgs(key, True, Client(wisher, self._id_of(wisher))),
+            GetArgs(key, True, wisher),
+        ]
+        form = self._caller.lease_form
+        try:
+            return await self._caller.call(method, forms[form], reply)
+        except RpcError as error:
+            if "LeaseClient" not in str(error):
+                raise
+        form = self._caller.lease_form = 1 - form
+        return await self._caller.call(method, forms[form], reply)
 
     async def write(self, kind: int, key: str, item: str, mention: Mention | None) -> int:
         try:
@@ -104,7 +130,7 @@ class RpcPeer:
                     raise
             await self._change(PUT, key, item)
             await self._change(APPEND, mention.list_key, mention.item)
-            reply = await self._caller.call("StorageRPC.GetList", GetArgs(mention.list_key), GetListReply)
+            reply = await self._get("StorageRPC.GetList", mention.list_key, "", GetListReply)
             return len(reply.value)
         except RpcError as error:
             raise _failed(self._caller, error) from error

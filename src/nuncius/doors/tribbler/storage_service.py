@@ -9,8 +9,8 @@ from nuncius.cluster.storage_peers import APPEND, POST, PUT, RAISE, REMOVE, Foun
 from nuncius.cluster.storage_ring import RingStorage
 from nuncius.doors.tribbler.services import Method, Service
 from nuncius.doors.tribbler.storage_messages import (
+    AnyGetArgs,
     Client,
-    GetArgs,
     GetListReply,
     GetListsReply,
     GetManyArgs,
@@ -47,8 +47,8 @@ class StorageService:
         return Service(
             NAME,
             {
-                "Get": Method(GetArgs, self.get, reads=True),
-                "GetList": Method(GetArgs, self.get_list, reads=True),
+                "Get": Method(AnyGetArgs, self.get, reads=True),
+                "GetList": Method(AnyGetArgs, self.get_list, reads=True),
                 "Put": Method(PutArgs, self.change(PUT)),
                 "AppendToList": Method(PutArgs, self.change(APPEND)),
                 "RemoveFromList": Method(PutArgs, self.change(REMOVE)),
@@ -65,12 +65,12 @@ class StorageService:
             },
         )
 
-    async def get(self, asked: GetArgs) -> GetReply:
-        found = await self._storage.read_for(False, (asked.key,), (asked.want_lease,), asked.lease_client)
+    async def get(self, asked: AnyGetArgs) -> GetReply:
+        found = await self._storage.read_for(False, (asked.key,), (asked.want_lease,), asked.address)
         return _value(found[0])
 
-    async def get_list(self, asked: GetArgs) -> GetListReply:
-        found = await self._storage.read_for(True, (asked.key,), (asked.want_lease,), asked.lease_client)
+    async def get_list(self, asked: AnyGetArgs) -> GetListReply:
+        found = await self._storage.read_for(True, (asked.key,), (asked.want_lease,), asked.address)
         return _list(found[0])
 
     async def get_many(self, asked: GetManyArgs) -> GetManyReply:

@@ -157,7 +157,7 @@ func strangeArguments(node string) {
 	gob.Register(Self{})
 	gob.Register(map[string]int{})
 	strange := struct {
-		LeaseClient string
+		LeaseClient LeaseClient
 		Anything    any
 		Table       map[string][]float64
 		Key         string

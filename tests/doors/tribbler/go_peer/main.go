@@ -15,7 +15,7 @@ import (
 func main() {
 	log.SetFlags(log.Lshortfile)
 	if len(os.Args) < 3 {
-		log.Fatal("usage: peer calls|leases|member HOST:PORT...")
+		log.Fatal("usage: peer calls|leases|member|master HOST:PORT...")
 	}
 	nodes := os.Args[2:]
 	switch os.Args[1] {
@@ -33,6 +33,8 @@ func main() {
 		leases(connections, "CacheRPC")
 	case "member":
 		member(nodes[0])
+	case "master":
+		master(nodes[0], nodes[1])
 	default:
 		log.Fatalf("what is %q?", os.Args[1])
 	}
@@ -54,11 +56,15 @@ func dialEveryWay(nodes []string) []*rpc.Client {
 
 // serve offers a service as the course's servers do: Go RPC over HTTP. It answers with the address.
 func serve(name string, service any) string {
+	return serveAt("localhost:0", name, service)
+}
+
+func serveAt(address string, name string, service any) string {
 	server := rpc.NewServer()
 	must(server.RegisterName(name, service))
 	mux := http.NewServeMux()
 	mux.Handle(rpc.DefaultRPCPath, server)
-	listener, err := net.Listen("tcp", "localhost:0")
+	listener, err := net.Listen("tcp", address)
 	must(err)
 	go http.Serve(listener, mux)
 	return fmt.Sprintf("localhost:%d", listener.Addr().(*net.TCPAddr).Port)
@@ -87,12 +93,12 @@ func status(client *rpc.Client, method string, args any) int {
 
 func get(client *rpc.Client, key string, holder string) GetReply {
 	var reply GetReply
-	must(client.Call("StorageRPC.Get", GetArgs{key, holder != "", holder}, &reply))
+	must(client.Call("StorageRPC.Get", GetArgs{key, holder != "", leaseClient(holder, 7)}, &reply))
 	return reply
 }
 
 func getList(client *rpc.Client, key string, holder string) GetListReply {
 	var reply GetListReply
-	must(client.Call("StorageRPC.GetList", &GetArgs{key, holder != "", holder}, &reply))
+	must(client.Call("StorageRPC.GetList", &GetArgs{key, holder != "", leaseClient(holder, 7)}, &reply))
 	return reply
 }

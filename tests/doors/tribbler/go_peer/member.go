@@ -10,7 +10,10 @@ import (
 	"time"
 )
 
-const myID = 1<<31 - 1
+const (
+	myID    = 1<<31 - 1
+	theirID = 1<<32 - 1
+)
 
 // Node is a storage server that knows only what the course has told it.
 type Node struct {
@@ -18,6 +21,7 @@ type Node struct {
 	values map[string]string
 	lists  map[string][]string
 	reads  []GetArgs
+	me     Client
 }
 
 func (node *Node) Get(args *GetArgs, reply *GetReply) error {
@@ -77,7 +81,14 @@ func (node *Node) RemoveFromList(args *PutArgs, reply *StatusReply) error {
 	return nil
 }
 
-// member is the second node of a ring whose master is ours: it owns the lower half of the hashes.
+// Register is asked by the other node of a ring whose master this is.
+func (node *Node) Register(args *RegisterArgs, reply *RegisterReply) error {
+	reply.Ready = true
+	reply.Clients = []Client{node.me, args.ClientInfo}
+	return nil
+}
+
+// member is the second node of a ring whose master is ours.
 func member(master string) {
 	node := &Node{values: map[string]string{}, lists: map[string][]string{}}
 	address := serve("StorageRPC", node)
@@ -87,8 +98,21 @@ func member(master string) {
 	for !ring.Ready {
 		must(client.Call("StorageRPC.Register", RegisterArgs{Client{address, myID}}, &ring))
 	}
-	expect("the ring", fmt.Sprint(ring.Clients), fmt.Sprint([]Client{{address, myID}, {master, 1<<32 - 1}}))
+	expect("the ring", fmt.Sprint(ring.Clients), fmt.Sprint([]Client{{address, myID}, {master, theirID}}))
+	ringOfTwo(node, client, master)
+}
 
+// master is the first node of a ring of two: the other is ours, and registers here.
+func master(other string, address string) {
+	node := &Node{values: map[string]string{}, lists: map[string][]string{}, me: Client{address, myID}}
+	serveAt(address, "StorageRPC", node)
+	client, err := rpc.DialHTTP("tcp", other)
+	must(err)
+	ringOfTwo(node, client, other)
+}
+
+// ringOfTwo asks the other node, which is ours; this one owns the lower half of the hashes.
+func ringOfTwo(node *Node, client *rpc.Client, other string) {
 	// Any key may be put and read at our node; those that are ours by Go's own hash come here.
 	var mine []string
 	for n := range 200 {
@@ -137,7 +161,7 @@ func member(master string) {
 	expect("RevokeLease", status(client, "StorageRPC.RevokeLease", RevokeLeaseArgs{key}), ok)
 	expect("the value", get(client, key, "").Value, "v")
 	if time.Since(begin) < leaseSeconds*time.Second {
-		plain, wish := GetArgs{Key: key}, GetArgs{key, true, master}
+		plain, wish := GetArgs{Key: key}, GetArgs{key, true, leaseClient(other, theirID)}
 		expect("the questions", fmt.Sprint(node.reads), fmt.Sprint([]GetArgs{plain, plain, wish, wish}))
 	}
 }

@@ -10,7 +10,7 @@ type Lease struct {
 type GetArgs struct {
 	Key         string
 	WantLease   bool
-	LeaseClient string
+	LeaseClient LeaseClient
 }
 
 type GetReply struct {
