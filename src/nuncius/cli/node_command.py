@@ -19,11 +19,13 @@ from nuncius.cli.node_options import (
     MaxBody,
     OnLeash,
     PartitionThreshold,
+    QueueDialect,
     ReadyFile,
     leave,
     one_store,
     port,
 )
+from nuncius.cluster.dialects import Dialect
 from nuncius.cluster.role_names import BALANCER, BROKER, READER, WRITER
 
 # The ports of the report's authors. Their brokers' (1000, 1100, ...) are for the superuser on most systems.
@@ -95,6 +97,7 @@ def node(
     ] = 0,
     partition_threshold: PartitionThreshold = 1_000_000,
     inactive_after: InactiveAfter = 300.0,
+    queue_dialect: QueueDialect = Dialect.AUTO,
     max_body: MaxBody = 8 << 20,
     max_batch: MaxBatch = 10_000,
     ready_file: ReadyFile = None,
@@ -136,6 +139,7 @@ def node(
             max_batch=max_batch,
             partition_threshold=partition_threshold,
             inactive_after=inactive_after,
+            queue_dialect=queue_dialect,
             roles=roles,
             own_store=own_store,
             link_port=link_port,

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from nuncius.cluster.dialects import Dialect
+
 
 class LogLevel(StrEnum):
     """How much to log."""
@@ -40,6 +42,13 @@ PartitionThreshold = Annotated[
 InactiveAfter = Annotated[
     float,
     typer.Option(min=1, help="Seconds of silence that make producers, consumers and brokers inactive."),
+]
+QueueDialect = Annotated[
+    Dialect,
+    typer.Option(
+        help="How the partitioned queue's API (HTTP) answers. a1: the message as it is; a2: in the sentences "
+        "of the report's programs; auto: a2 to requests that say topic_name, else a1."
+    ),
 ]
 HowMuchToLog = Annotated[LogLevel, typer.Option(help="How much to log.")]
 HowToLog = Annotated[LogFormat, typer.Option(help="How to log.")]

@@ -21,11 +21,13 @@ from nuncius.cli.node_options import (
     MaxBody,
     OnLeash,
     PartitionThreshold,
+    QueueDialect,
     ReadyFile,
     leave,
     one_store,
     port,
 )
+from nuncius.cluster.dialects import Dialect
 
 
 def register(app: typer.Typer) -> None:
@@ -93,6 +95,7 @@ def up(
     ] = 2.0,
     partition_threshold: PartitionThreshold = 1_000_000,
     inactive_after: InactiveAfter = 300.0,
+    queue_dialect: QueueDialect = Dialect.AUTO,
     allow_origin: Annotated[
         list[str] | None,
         typer.Option(
@@ -146,6 +149,7 @@ def up(
             retry_delay=retry_delay,
             partition_threshold=partition_threshold,
             inactive_after=inactive_after,
+            queue_dialect=queue_dialect,
             read_only_console=read_only_console,
             allowed_origins=sites,
         )

@@ -243,7 +243,7 @@ class Client(asyncio.Protocol):
         assert self._request is not None
         if status < REFUSING or self._request.modern:
             return True
-        return status < FAILING and not self._request.is_authors
+        return status < FAILING and not self._balancer.dialect.is_sentences(self._request.is_authors)
 
     def answer_part(self, data: bytes) -> None:
         self._transport.write(data)

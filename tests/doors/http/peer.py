@@ -75,7 +75,8 @@ class Peer:
         self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
     ) -> None:
         content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        sent = {"Host": "test", "Content-Length": str(len(content)), **(headers or {})}
+        own = {name.title(): value for name, value in (headers or {}).items()}
+        sent = {"Host": "test", "Content-Length": str(len(content)), **own}
         lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items())]
         self.writer.write("\r\n".join([*lines, "", ""]).encode() + content)
         await self.writer.drain()

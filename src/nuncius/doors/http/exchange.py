@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 from nuncius.broker.errors import InvalidInput, TooLarge
 from nuncius.broker.model import Pressure
 from nuncius.doors.begun import Begun, TooMuch
+from nuncius.doors.http import codings
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -17,6 +18,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 JSON = b"application/json"
 MAX_QUERY_FIELDS = 100
+REFUSED = 400  # from this status on an answer is an error: short, and read by programs that know few headers
 
 T = TypeVar("T")
 
@@ -62,12 +64,21 @@ class Exchange:
                 errors="strict",
                 max_num_fields=MAX_QUERY_FIELDS,
             )
-        except ValueError as error:
-            raise InvalidInput(f"the query string is not valid ({error})") from None
+        except ValueError:
+            raise InvalidInput("the query string is not valid UTF-8, or has too many fields") from None
         return dict(pairs)
 
     async def body(self, most: int) -> bytes:
-        """The whole body. While the node has more to do than it can, nothing is read."""
+        """Return the whole body, without its content coding."""
+        body = await self.received(most)
+        if body:
+            coding = self.header(b"content-encoding")
+            if coding is not None:
+                return await codings.decoded(body, coding, most, self.pressure)
+        return body
+
+    async def received(self, most: int) -> bytes:
+        """Return the whole body as it came. While the node has more to do than it can, nothing is read."""
         if self.pressure.is_high:
             await self._relieved()
         body, more = await self._piece()
@@ -117,6 +128,12 @@ class Exchange:
     ) -> None:
         self.begun = True
         self.status = status
+        if len(content) > codings.WORTHWHILE and status < REFUSED and codings.is_textual(content_type):
+            accepted = self.header(b"accept-encoding")
+            headers = [*headers, codings.VARY]
+            if accepted is not None and codings.accepts_gzip(accepted):
+                content = await codings.compressed(content)
+                headers.append(codings.GZIPPED)
         size = b"%d" % len(content)
         await self._send(
             {
@@ -127,11 +144,11 @@ class Exchange:
         )
         await self._send({"type": "http.response.body", "body": content})
 
-    async def nothing(self, status: int) -> None:
-        """An answer without a body, which may not even say that its length is 0."""
+    async def nothing(self, status: int, headers: Headers = ()) -> None:
+        """Send an answer without a body, which may not even say that its length is 0."""
         self.begun = True
         self.status = status
-        await self._send({"type": "http.response.start", "status": status, "headers": []})
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers]})
         await self._send({"type": "http.response.body", "body": b""})
 
     async def begin(self, status: int, content_type: bytes, headers: Headers = ()) -> None:
