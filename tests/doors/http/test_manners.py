@@ -204,8 +204,8 @@ async def test_malformed_requests(node: Node, caplog: pytest.LogCaptureFixture) 
 def test_lines_about_malformed_requests(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An address has a line a minute; what was left out is counted in the next minute, and many addresses cannot
-    fill the log."""
+    """An address has a line a minute. What was left out is counted in the next minute, and many addresses
+    cannot fill the log."""
     now = 1000.0
     monkeypatch.setattr("nuncius.doors.http.malformed.time.monotonic", lambda: now)
     requests = MalformedRequests()

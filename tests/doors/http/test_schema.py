@@ -13,18 +13,19 @@ from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS, load_all_checks
 
 from doors.http.peer import Node, node_in_a_thread
+from nuncius.doors.http.report import Report
 from nuncius.doors.http.report_openapi import ENDPOINTS
 from nuncius.doors.http.v1 import OPERATIONS
 
 EXAMPLES = 12  # an operation
 ACCEPTANCE = "positive_data_acceptance"
 # Refused because of what is there, not because of what was sent.
-OF_STATE = re.compile(r"has no partition|cannot have fewer")
+OF_STATE = re.compile(r"has no partition|cannot have fewer|was sent before")
 FUZZED = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
 
 def depends_on_state(response: Any) -> bool:
-    return response.status_code == 400 and bool(OF_STATE.search(response.text))
+    return response.status_code in (400, 422) and OF_STATE.search(response.text) is not None
 
 
 def fuzz(port: int, path: str, left_out: Iterable[str], keep: Callable[[Any], bool] = lambda _: True) -> int:
@@ -63,8 +64,7 @@ def fuzz(port: int, path: str, left_out: Iterable[str], keep: Callable[[Any], bo
 
 @FUZZED
 def test_fuzzing(dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the description of /v1 allows is accepted, what it forbids is refused, and every answer is one that it
-    mentions."""
+    """What the description of /v1 allows is accepted, what it forbids refused, and every answer is in it."""
     monkeypatch.chdir(tmp_path)
     with node_in_a_thread(dsn) as port:
         count = fuzz(port, "/v1/openapi.json", (), lambda each: not each.path.endswith("/events"))
@@ -101,7 +101,44 @@ async def test_the_description(node: Node) -> None:
     assert publish["summary"] == "Publish a message."
     assert {p["name"] for p in publish["parameters"]} == {"topic", "partition", "Idempotency-Key"}
     assert publish["requestBody"]["content"]["application/json"]["schema"]["$ref"].endswith("/NewMessage")
-    assert set(publish["responses"]) == {"201", "400", "404", "409", "413", "415", "503"}
+    assert set(publish["responses"]) == {"201", "400", "403", "404", "409", "413", "415", "422", "503"}
     schemas = described["components"]["schemas"]
     assert "NewMessage" in schemas
     assert schemas["Message"]["properties"]["time"] == {"type": "string", "format": "date-time"}
+
+
+async def test_constraints(node: Node) -> None:
+    """The description says what names, numbers, lists and retention have to be like, and what may be null."""
+    described = (await node.get("/v1/openapi.json")).json
+    schemas = described["components"]["schemas"]
+    name = schemas["NewTopic"]["properties"]["name"]
+    assert (name["minLength"], name["maxLength"]) == (1, 255)
+    assert all(re.search(name["pattern"], text) for text in ("a", "a b", "ü/%"))
+    assert not any(re.search(name["pattern"], text) for text in ("", " a", "a ", "a\nb", "\x00"))
+    assert schemas["NewTopic"]["properties"]["partitions"]["maximum"] == 1000
+    assert schemas["NewMessages"]["properties"]["messages"]["minItems"] == 1
+    assert {"time", "size"} <= {
+        each["properties"]["mode"]["const"] for each in schemas["RetentionRule"]["oneOf"]
+    }
+    raw = described["paths"]["/v1/topics/{topic}/messages/raw"]["post"]
+    assert raw["requestBody"]["required"] is False
+    for parameter in raw["parameters"]:
+        assert "null" not in str(parameter["schema"])
+    assert described["paths"]["/v1/topics"]["post"]["requestBody"]["required"] is True
+
+
+@pytest.mark.parametrize("value", ["null", "Null", ""])
+async def test_nothing_is_null_in_a_query(node: Node, value: str) -> None:
+    """A parameter that is not given is absent; the word null is no number."""
+    answer = await node.post(f"/v1/topics/t/messages?partition={value}", {"body": "x"})
+    assert (answer.status, answer.json["error"]) == (400, "invalid")
+
+
+async def test_the_reports_description(node: Node) -> None:
+    """It has every endpoint of the report's API, with its methods."""
+    described = (await node.get("/openapi.json")).json
+    assert described["openapi"] == "3.1.0"
+    for path, methods in described["paths"].items():
+        allowed = (await node.call("OPTIONS", path)).headers["allow"].split(", ")
+        assert {each.upper() for each in methods} == {*allowed} - {"OPTIONS", "HEAD"}
+    assert described["paths"].keys() == {path.decode() for path in Report(node.door.desk).endpoints}

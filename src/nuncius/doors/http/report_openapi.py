@@ -1,6 +1,6 @@
 """The description of the report's API, in both spellings: what its clients send, and what they get."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -8,7 +8,6 @@ import nuncius
 
 Schema = dict[str, Any]
 
-MAX_ID = 2**31 - 1
 _DIGITS: Schema = {"type": "string", "pattern": "^[0-9]{1,11}$"}
 _ID: Schema = {"anyOf": [{"type": "integer"}, _DIGITS], "description": "A number, or a string of digits."}
 _NAME: Schema = {"type": "string", "minLength": 1}
@@ -19,6 +18,7 @@ _KEY = {
     "description": "A request sent again with the same key is carried out once.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
 }
+_TEXT: Schema = {"type": "string"}
 _FIELDS: dict[str, Schema] = {
     "name": _NAME,
     "topic": _NAME,
@@ -26,7 +26,7 @@ _FIELDS: dict[str, Schema] = {
     | {"description": "As `topic`; the answer comes in the sentences of the report's programs."},
     "producer_id": _ID,
     "consumer_id": _ID,
-    "message": {"type": "string", "minLength": 1},
+    "message": _TEXT,
     "encoding": {
         "enum": ["utf-8", "base64"],
         "description": "What the message is answered as. Bytes that are no UTF-8 become U+FFFD in text.",
@@ -35,88 +35,60 @@ _FIELDS: dict[str, Schema] = {
     "port": _ID,
     "broker_id": _ID,
 }
-_TEXT: Schema = {"type": "string"}
 _NUMBER: Schema = {"type": "integer"}
 _NAMES: Schema = {"type": "array", "items": _TEXT}
 _TOPIC = ("topic", "topic_name")
 
-# Method and path, a summary, what is required (of a pair one of the two), what else there is, and the answer.
-ENDPOINTS: tuple[tuple[str, str, str, tuple[str | tuple[str, ...], ...], tuple[str, ...], Schema], ...] = (
-    (
-        "GET",
-        "/topics",
-        "All topics, in the order in which they were made.",
-        (),
-        (),
-        {"topics": _NAMES, "message": _NAMES},
-    ),
-    ("POST", "/topics", "Make a topic.", (("name", "topic_name"),), (), {"message": _TEXT}),
-    (
-        "POST",
-        "/producer/register",
-        "Become a producer of a topic, which is made if there is none.",
-        (_TOPIC,),
-        (),
-        {"producer_id": _NUMBER, "message": _TEXT},
-    ),
-    (
+
+class Described(NamedTuple):
+    """An endpoint: its required fields, where of a pair one is enough, the others, and what is answered."""
+
+    method: str
+    path: str
+    summary: str
+    required: tuple[str | tuple[str, str], ...]
+    answer: Schema
+    optional: tuple[str, ...] = ()
+
+
+_SAID: Schema = {"message": _TEXT}
+_TOPICS: Schema = {"topics": _NAMES, "message": _NAMES}
+_READING = (_TOPIC, "consumer_id")
+_AS = ("encoding",)
+_CONSUME, _SIZE = "Take the next message.", "How many messages a consumer has not read."
+_REMOVE = "No longer count on a broker."
+_MAKE = "Make a topic."
+_REGISTER_PRODUCER = "Become a producer of a topic, which is made if there is none."
+_REGISTER_CONSUMER = "Become a consumer of a topic, which reads it from the beginning."
+
+ENDPOINTS = (
+    Described("GET", "/topics", "All topics, in the order in which they were made.", (), _TOPICS),
+    Described("POST", "/topics", _MAKE, (("name", "topic_name"),), _SAID),
+    Described("POST", "/producer/register", _REGISTER_PRODUCER, (_TOPIC,), {"producer_id": _NUMBER} | _SAID),
+    Described(
         "POST",
         "/producer/produce",
         "Send a message to a topic.",
         (_TOPIC, "producer_id", "message"),
-        ("partition",),
         {},
+        ("partition",),
     ),
-    (
-        "POST",
-        "/consumer/register",
-        "Become a consumer of a topic, which reads it from the beginning.",
-        (_TOPIC,),
-        (),
-        {"consumer_id": _NUMBER, "message": _TEXT},
+    Described("POST", "/consumer/register", _REGISTER_CONSUMER, (_TOPIC,), {"consumer_id": _NUMBER} | _SAID),
+    Described("GET", "/consumer/consume", _CONSUME, _READING, _SAID, _AS),
+    Described("POST", "/consumer/consume", _CONSUME, _READING, _SAID, _AS),
+    Described("GET", "/size", _SIZE, _READING, {"size": _NUMBER}),
+    Described(
+        "POST", "/partition", "Add a partition to a topic.", (_TOPIC,), {"partitions": _NUMBER} | _SAID
     ),
-    (
-        "GET",
-        "/consumer/consume",
-        "Take the next message.",
-        (_TOPIC, "consumer_id"),
-        ("encoding",),
-        {"message": _TEXT},
-    ),
-    (
-        "POST",
-        "/consumer/consume",
-        "Take the next message.",
-        (_TOPIC, "consumer_id"),
-        ("encoding",),
-        {"message": _TEXT},
-    ),
-    (
-        "GET",
-        "/size",
-        "How many messages a consumer has not read.",
-        (_TOPIC, "consumer_id"),
-        (),
-        {"size": _NUMBER},
-    ),
-    (
-        "POST",
-        "/partition",
-        "Add a partition to a topic.",
-        (_TOPIC,),
-        (),
-        {"message": _TEXT, "partitions": _NUMBER},
-    ),
-    (
+    Described(
         "POST",
         "/broker",
         "Count on the broker with this HTTP port.",
         ("port",),
-        (),
-        {"broker_id": _NUMBER, "message": _TEXT},
+        {"broker_id": _NUMBER} | _SAID,
     ),
-    ("DELETE", "/broker/remove", "No longer count on a broker.", ("broker_id",), (), {"message": _TEXT}),
-    ("POST", "/broker/remove", "No longer count on a broker.", ("broker_id",), (), {"message": _TEXT}),
+    Described("DELETE", "/broker/remove", _REMOVE, ("broker_id",), _SAID),
+    Described("POST", "/broker/remove", _REMOVE, ("broker_id",), _SAID),
 )
 _FAILURES = {
     400: "The request failed; `message` says why.",
@@ -129,20 +101,20 @@ _KEYED = ("/producer/produce", "/consumer/consume")
 def document() -> bytes:
     """Return the description in OpenAPI 3.1, as JSON."""
     paths: dict[str, dict[str, Any]] = {}
-    for method, path, summary, required, optional, answer in ENDPOINTS:
+    for each in ENDPOINTS:
         found: dict[str, Any] = {
-            "operationId": method.lower() + path.title().replace("/", ""),
-            "summary": summary,
-            "responses": _responses(answer),
+            "operationId": each.method.lower() + each.path.title().replace("/", ""),
+            "summary": each.summary,
+            "responses": _responses(each.answer),
         }
-        parameters = [_KEY] if path in _KEYED else []
-        if method in ("GET", "DELETE"):
-            parameters += _parameters(required, optional)
+        parameters = [_KEY] if each.path in _KEYED else []
+        if each.method in ("GET", "DELETE"):
+            parameters += _parameters(each)
         else:
-            found["requestBody"] = _body(required, optional)
+            found["requestBody"] = _body(each)
         if parameters:
             found["parameters"] = parameters
-        paths.setdefault(path, {})[method.lower()] = found
+        paths.setdefault(each.path, {})[each.method.lower()] = found
     return msgspec.json.encode(
         {
             "openapi": "3.1.0",
@@ -156,25 +128,28 @@ def document() -> bytes:
     )
 
 
-def _parameters(required: tuple[str | tuple[str, ...], ...], optional: tuple[str, ...]) -> list[Schema]:
+def _parameters(each: Described) -> list[Schema]:
     """Return the fields as parameters; of a pair the course's name is shown."""
-    names = [name if isinstance(name, str) else name[0] for name in required]
-    fields = [(name, True) for name in names] + [(name, False) for name in optional]
+    required = [name if isinstance(name, str) else name[0] for name in each.required]
     return [
-        {"name": name, "in": "query", "required": is_required, "schema": _FIELDS[name]}
-        for name, is_required in fields
+        {"name": name, "in": "query", "required": name in required, "schema": _FIELDS[name]}
+        for name in (*required, *each.optional)
     ]
 
 
-def _body(required: tuple[str | tuple[str, ...], ...], optional: tuple[str, ...]) -> Schema:
-    pairs = [name for name in required if not isinstance(name, str)]
-    names = [name for name in required if isinstance(name, str)]
-    each = [*names, *optional, *(name for pair in pairs for name in pair)]
-    schema: Schema = {"type": "object", "properties": {name: _FIELDS[name] for name in each}}
-    if names:
-        schema["required"] = names
+def _body(each: Described) -> Schema:
+    """Return the fields as a JSON object."""
+    names = [name for name in each.required if isinstance(name, str)]
+    pairs = [name for name in each.required if not isinstance(name, str)]
+    schema: Schema = {
+        "type": "object",
+        "properties": {name: _FIELDS[name] for name in (*names, *each.optional)},
+        "required": names,
+    }
     if pairs:
-        schema["anyOf"] = [{"required": [name]} for pair in pairs for name in pair]
+        schema["anyOf"] = [
+            {"properties": {name: _FIELDS[name]}, "required": [name]} for pair in pairs for name in pair
+        ]
     return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 

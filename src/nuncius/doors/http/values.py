@@ -34,7 +34,7 @@ def in_body(decode: Callable[[bytes], Any], content: bytes) -> Any:
 def in_query(fields: dict[str, str], kind: type, integers: Collection[str]) -> Any:
     """Return the parameters of a query string. Nothing is null there: a parameter is absent."""
     for name in integers:
-        if fields.get(name) == "null":
+        if fields.get(name, "").lower() == "null":
             raise InvalidInput(f"{name} in the query string is a number")
     try:
         return msgspec.convert(fields, kind, strict=False)
