@@ -22,6 +22,8 @@ from nuncius.cli.node import NodeSettings, within_limits
         (("--data-dir=y", "--own-data-dir=y"), "is the common store; a broker's own is another"),
         (("--http-port=off",), "a node of a cluster is known by this port"),
         (("--port=x",), "'x' is neither a port nor 'off'"),
+        (("--allow-origin=x",), "write it like https://example.org"),
+        (("--queue-dialect=x",), "'x' is not one of 'auto', 'a1', 'a2'"),
     ],
 )
 def test_mistakes(arguments: tuple[str, ...], expected: str) -> None:

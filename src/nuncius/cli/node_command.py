@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from nuncius.cli.node_options import (
+    AllowOrigin,
     Host,
     HowMuchToLog,
     HowToLog,
@@ -23,6 +24,7 @@ from nuncius.cli.node_options import (
     ReadyFile,
     leave,
     one_store,
+    origins,
     port,
 )
 from nuncius.cluster.dialects import Dialect
@@ -98,6 +100,7 @@ def node(
     partition_threshold: PartitionThreshold = 1_000_000,
     inactive_after: InactiveAfter = 300.0,
     queue_dialect: QueueDialect = Dialect.AUTO,
+    allow_origin: AllowOrigin = None,
     max_body: MaxBody = 8 << 20,
     max_batch: MaxBatch = 10_000,
     ready_file: ReadyFile = None,
@@ -118,6 +121,7 @@ def node(
         "http": 0 if BALANCER in roles else wanted,
         "tribbler": None,
     }
+    sites = origins(allow_origin or ())
     from nuncius.cli import embedding, logs, ready
     from nuncius.cli import node as nodes
 
@@ -140,6 +144,7 @@ def node(
             partition_threshold=partition_threshold,
             inactive_after=inactive_after,
             queue_dialect=queue_dialect,
+            allowed_origins=sites,
             roles=roles,
             own_store=own_store,
             link_port=link_port,

@@ -1,6 +1,7 @@
 """Options that the commands which start something share."""
 
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
@@ -50,6 +51,13 @@ QueueDialect = Annotated[
         "of the report's programs; auto: a2 to requests that say topic_name, else a1."
     ),
 ]
+AllowOrigin = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ORIGIN",
+        help="A site whose pages may use HTTP and WebSockets, like https://example.org. Repeatable.",
+    ),
+]
 HowMuchToLog = Annotated[LogLevel, typer.Option(help="How much to log.")]
 HowToLog = Annotated[LogFormat, typer.Option(help="How to log.")]
 OnLeash = Annotated[bool, typer.Option(hidden=True, help="Say on stdout when ready; stop when stdin ends.")]
@@ -62,6 +70,18 @@ def port(option: str, text: str) -> int | None:
     if text.isdecimal() and int(text) < 65536:
         return int(text)
     raise typer.BadParameter(f"{text!r} is neither a port nor 'off'", param_hint=option)
+
+
+def origins(given: Sequence[str]) -> tuple[str, ...]:
+    """Return the sites, each checked."""
+    from nuncius.doors.http.origins import is_origin
+
+    for origin in given:
+        if not is_origin(origin):
+            raise typer.BadParameter(
+                f"{origin} is none: write it like https://example.org", param_hint="--allow-origin"
+            )
+    return tuple(given)
 
 
 def one_store(data_dir: Path | None, store: str | None) -> None:

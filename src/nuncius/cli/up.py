@@ -4,13 +4,13 @@ import contextlib
 import importlib
 import signal
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from nuncius.cli.node_options import (
+    AllowOrigin,
     Host,
     HowMuchToLog,
     HowToLog,
@@ -25,6 +25,7 @@ from nuncius.cli.node_options import (
     ReadyFile,
     leave,
     one_store,
+    origins,
     port,
 )
 from nuncius.cluster.dialects import Dialect
@@ -96,13 +97,7 @@ def up(
     partition_threshold: PartitionThreshold = 1_000_000,
     inactive_after: InactiveAfter = 300.0,
     queue_dialect: QueueDialect = Dialect.AUTO,
-    allow_origin: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ORIGIN",
-            help="A site whose pages may use HTTP and WebSockets, like https://example.org. Repeatable.",
-        ),
-    ] = None,
+    allow_origin: AllowOrigin = None,
     read_only_console: Annotated[
         bool, typer.Option("--read-only-console", help="The console at /console shows and changes nothing.")
     ] = False,
@@ -165,14 +160,3 @@ def up(
                 log_format=log_format,
                 on_leash=on_leash,
             )
-
-
-def origins(given: Sequence[str]) -> tuple[str, ...]:
-    from nuncius.doors.http.origins import is_origin
-
-    for origin in given:
-        if not is_origin(origin):
-            raise typer.BadParameter(
-                f"{origin} is none: write it like https://example.org", param_hint="--allow-origin"
-            )
-    return tuple(given)

@@ -29,7 +29,7 @@ MAX_CONNECTIONS = 10_000
 
 class Balancer:
     def __init__(self, max_connections: int = MAX_CONNECTIONS, dialect: Dialect = Dialect.AUTO) -> None:
-        self.dialect = dialect
+        self.sentences = dialect.is_in_sentences
         self.max_connections = max_connections
         self.managers = {kind: Managers(kind) for kind in (WRITES, READS)}
         self.clients: set[Client] = set()

@@ -15,6 +15,7 @@ class Dialect(StrEnum):
     A1 = "a1"
     A2 = "a2"
 
-    def is_sentences(self, says_topic_name: bool) -> bool:
-        """Return whether a request is answered in sentences."""
-        return says_topic_name if self is Dialect.AUTO else self is Dialect.A2
+    @property
+    def is_in_sentences(self) -> bool | None:
+        """Whether requests are answered in sentences; None if that depends on each."""
+        return None if self is Dialect.AUTO else self is Dialect.A2

@@ -17,7 +17,7 @@ async def test_topics(node: Node) -> None:
     assert made["retention"] == {"mode": "forever", "seconds": None, "bytes": None}
     path = "/v1/topics/a%2Fb%20%C3%BC"
     assert (await node.get(path)).json == made
-    assert (await node.get("/v1/topics")).json == {"topics": [made]}
+    assert (await node.get("/v1/topics")).json == {"topics": [made], "next": None}
     answer = await node.post("/v1/topics", {"name": "a/b ü"})
     assert (answer.status, answer.json["error"]) == (409, "conflict")
     assert len((await node.put(f"{path}/partitions", {"partitions": 3})).json["partitions"]) == 3

@@ -43,14 +43,9 @@ class App:
         self._count = desk.metrics.requests.count
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            await self._answer(scope, receive, send)
-        elif self._origins.admit(scope):
-            await self._websockets(scope, receive, send)
-        else:  # before it is accepted this is a 403
-            await send({"type": "websocket.close"})
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._open(scope, receive, send)
+            return
         start = time.perf_counter()
         path: bytes = scope["raw_path"]
         if path.startswith(b"//"):  # of a client whose address ends with a slash
@@ -86,6 +81,12 @@ class App:
             text = "a fault of the node; its log says more"
             await _refuse(exchange, path, Failed(500, "internal", text))
         self._count(DOOR, name, exchange.status, time.perf_counter() - start)
+
+    async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._origins.admit(scope):
+            await self._websockets(scope, receive, send)
+        else:  # before it is accepted this is a 403
+            await send({"type": "websocket.close"})
 
     async def _operate(self, exchange: Exchange, path: bytes) -> str:
         name = UNKNOWN

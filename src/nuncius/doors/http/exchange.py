@@ -10,6 +10,7 @@ from nuncius.broker.errors import InvalidInput, TooLarge
 from nuncius.broker.model import Pressure
 from nuncius.doors.begun import Begun, TooMuch
 from nuncius.doors.http import codings
+from nuncius.doors.http.codings import WORTHWHILE
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -68,17 +69,9 @@ class Exchange:
             raise InvalidInput("the query string is not valid UTF-8, or has too many fields") from None
         return dict(pairs)
 
-    async def body(self, most: int) -> bytes:
-        """Return the whole body, without its content coding."""
-        body = await self.received(most)
-        if body:
-            coding = self.header(b"content-encoding")
-            if coding is not None:
-                return await codings.decoded(body, coding, most, self.pressure)
-        return body
-
-    async def received(self, most: int) -> bytes:
-        """Return the whole body as it came. While the node has more to do than it can, nothing is read."""
+    async def body(self, most: int, *, is_wanted: bool = True) -> bytes:
+        """Return the whole body, without its content coding if it is wanted. While the node has more to do than
+        it can, nothing is read."""
         if self.pressure.is_high:
             await self._relieved()
         body, more = await self._piece()
@@ -86,6 +79,10 @@ class Exchange:
             body = await self._with_the_rest(body, most)
         if len(body) > most:
             raise TooLarge(f"the body of this request has at most {most} bytes")
+        if body and is_wanted:
+            for name, value in self.scope["headers"]:
+                if name == b"content-encoding":
+                    return await codings.decoded(body, value.decode("latin-1"), most, self.pressure)
         return body
 
     async def _piece(self) -> tuple[bytes, bool]:
@@ -128,7 +125,7 @@ class Exchange:
     ) -> None:
         self.begun = True
         self.status = status
-        if len(content) > codings.WORTHWHILE and status < REFUSED and codings.is_textual(content_type):
+        if len(content) > WORTHWHILE and status < REFUSED and codings.is_textual(content_type):
             accepted = self.header(b"accept-encoding")
             headers = [*headers, codings.VARY]
             if accepted is not None and codings.accepts_gzip(accepted):

@@ -80,7 +80,7 @@ class Operation:
         elif self.takes_raw:
             arguments["raw"] = await exchange.body(desk.broker.limits.max_body)
         else:
-            await exchange.received(desk.max_request)  # of no interest, but it has to be read
+            await exchange.body(desk.max_request, is_wanted=False)  # but it has to be read
         if self.takes_exchange:
             arguments["exchange"] = exchange
         answer = await self.handler(desk, **arguments)

@@ -45,7 +45,7 @@ Endpoint = Callable[[Exchange], Awaitable[None]]
 class Report:
     def __init__(self, desk: Desk, dialect: Dialect = Dialect.AUTO) -> None:
         self._desk = desk
-        self._is_sentences = dialect.is_sentences
+        self._sentences = dialect.is_in_sentences
         self._broker = desk.broker
         self._producers = desk.broker.actors.producers
         self._consumers = desk.broker.actors.consumers
@@ -126,7 +126,7 @@ class Report:
         else:
             publisher = await self._desk.identity(key, (body, chosen), "producer", str(producer_id))
             await self._desk.publish(topic, (body,), partition=chosen, publisher=publisher)
-        if self._is_sentences(fields.says_topic_name):
+        if fields.says_topic_name if self._sentences is None else self._sentences:
             await succeed(exchange, message=f"Producer ID {producer_id} published in topic {topic}")
         else:
             await exchange.answer(200, SUCCESS)
@@ -162,7 +162,7 @@ class Report:
             raise Refused(NOTHING_LEFT)
         as_base64 = fields.encoding == BASE64
         message = b64encode(body).decode() if as_base64 else body.decode(errors="replace")
-        if self._is_sentences(fields.says_topic_name):
+        if fields.says_topic_name if self._sentences is None else self._sentences:
             message = (
                 f"Consumer ID {consumer.consumer_id} retrieved message from topic {consumer.topic}: {message}"
             )
