@@ -55,7 +55,7 @@ def fuzz(port: int, path: str, left_out: Iterable[str], keep: Callable[[Any], bo
             if isinstance(case.body, dict) and "wait" in case.body:
                 case.body["wait"] = 0
             response = case.call(timeout=20)
-            left = [CHECKS.get_one(ACCEPTANCE)] if depends_on_state(response) else []
+            left: list[Any] = [CHECKS.get_one(ACCEPTANCE)] if depends_on_state(response) else []
             case.validate_response(response, checks=checks, excluded_checks=left)
 
         check()

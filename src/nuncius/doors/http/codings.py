@@ -69,7 +69,8 @@ async def decoded(body: bytes, coding: str, most: int, pressure: Pressure) -> by
         return body
     if coding not in ("gzip", "x-gzip"):
         raise UnknownCoding(f"the body is compressed as {coding[:40]!r}; send it plain or as gzip")
-    begun, parts, size = Begun(pressure), [], 0
+    begun, size = Begun(pressure), 0
+    parts: list[bytes] = []
     try:
         for piece in _inflated(body):
             if parts:

@@ -70,8 +70,8 @@ class Exchange:
         return dict(pairs)
 
     async def body(self, most: int, *, is_wanted: bool = True) -> bytes:
-        """Return the whole body, without its content coding if it is wanted. While the node has more to do than
-        it can, nothing is read."""
+        """Return the whole body, without its content coding if it is wanted. While the node has more to do
+        than it can, nothing is read."""
         if self.pressure.is_high:
             await self._relieved()
         body, more = await self._piece()
@@ -123,14 +123,14 @@ class Exchange:
     async def answer(
         self, status: int, content: bytes, content_type: bytes = JSON, headers: Headers = ()
     ) -> None:
-        self.begun = True
-        self.status = status
         if len(content) > WORTHWHILE and status < REFUSED and codings.is_textual(content_type):
             accepted = self.header(b"accept-encoding")
             headers = [*headers, codings.VARY]
             if accepted is not None and codings.accepts_gzip(accepted):
                 content = await codings.compressed(content)
                 headers.append(codings.GZIPPED)
+        self.begun = True
+        self.status = status
         size = b"%d" % len(content)
         await self._send(
             {

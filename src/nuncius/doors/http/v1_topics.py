@@ -172,7 +172,8 @@ async def publish(
 async def publish_batch(desk: Desk, topic: Name, body: NewMessages, key: str | None) -> PublishedBatch:
     """Publish messages together, all or none."""
     bodies, keys, headers = columns(body.messages)
-    publisher = None if key is None else await desk.identity(key, (body,), "topic", topic)
+    content = (*body.messages, body.partition)
+    publisher = None if key is None else await desk.identity(key, content, "topic", topic)
     placed = await desk.publish(
         topic, bodies, keys=keys, headers=headers, partition=body.partition, publisher=publisher
     )
