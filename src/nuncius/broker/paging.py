@@ -1,6 +1,6 @@
 """Lists in the order of names, a page at a time. A page goes on after the last name of the one before."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -30,22 +30,19 @@ class Pages:
         self._broker = broker
 
     async def topics(self, after: str, limit: int) -> Page[TopicInfo]:
-        names = await self._names(TOPICS, after, limit)
-        return _page(await self._broker.topics.find(names), limit, lambda each: each.name)
+        names, following = await self._names(TOPICS, after, limit)
+        return Page(await self._broker.topics.find(names), following)
 
     async def queues(self, after: str, limit: int) -> Page[QueueInfo]:
-        names = await self._names(QUEUES, after, limit)
-        return _page(await self._broker.queues.info(names), limit, lambda each: each.name)
+        names, following = await self._names(QUEUES, after, limit)
+        return Page(await self._broker.queues.info(names), following)
 
     async def subscriptions(self, topic: str, after: str, limit: int) -> Page[SubscriptionInfo]:
         rows = await self._broker.store.query(SUBSCRIPTIONS, topic, after, limit + 1)
-        return _page([SubscriptionInfo(*row) for row in rows], limit, lambda each: each.subscriber)
+        following = rows[limit - 1]["subscriber_name"] if len(rows) > limit else None
+        return Page([SubscriptionInfo(*row) for row in rows[:limit]], following)
 
-    async def _names(self, sql: str, after: str, limit: int) -> list[str]:
-        """Return one name more than the page has, which tells that there is another page."""
-        return [row[0] for row in await self._broker.store.query(sql, after, limit + 1)]
-
-
-def _page(rows: Sequence[T], limit: int, name: Callable[[T], str]) -> Page[T]:
-    rows = rows[:limit] if (more := len(rows) > limit) else rows
-    return Page(rows, name(rows[-1]) if more else None)
+    async def _names(self, sql: str, after: str, limit: int) -> tuple[list[str], str | None]:
+        """Return the names of a page, and the one to go on after. One name more tells that there are others."""
+        names = [row[0] for row in await self._broker.store.query(sql, after, limit + 1)]
+        return names[:limit], names[limit - 1] if len(names) > limit else None

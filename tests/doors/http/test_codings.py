@@ -80,7 +80,7 @@ async def test_a_bomb(dsn: str, path: str, status: int) -> None:
 
 
 async def test_room_for_what_grows(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a body grows to counts against the memory for requests that have begun."""
+    """The size that a body grows to counts against the memory for requests that have begun."""
     monkeypatch.setattr(begun, "MAX_INCOMPLETE", 3 << 20)
     body = gzip.compress(json.dumps({"body": "x" * (6 << 20)}).encode())
     answer = await node.call("POST", PATH, body, GZIP)

@@ -19,7 +19,7 @@ async def queue(node: Node) -> Node:
 
 
 async def stored(node: Node) -> int:
-    """How many messages are in the topic and the queue."""
+    """Return how many messages are in the topic and the queue."""
     topics = (await node.get("/v1/topics")).json["topics"]
     queues = (await node.get("/v1/queues")).json["queues"]
     return sum(each["messages"] for each in (*topics, *queues))

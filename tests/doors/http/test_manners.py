@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from doors.http.peer import Node
+from nuncius.doors.http.connections import HttpConnection
 from nuncius.doors.http.malformed import MalformedRequests
 from nuncius.doors.http.origins import consumes
 from nuncius.doors.http.v1 import OPERATIONS
@@ -42,7 +43,7 @@ READABLE = [
 
 
 async def head(node: Node, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
-    """What a HEAD is answered with, up to the end of the connection."""
+    """Send a HEAD. Return the status, the headers and the rest, up to the end of the connection."""
     peer = await node.connect()
     await peer.send("HEAD", path, headers={"Connection": "close", **headers})
     status, said = await peer.head()
@@ -187,8 +188,11 @@ async def test_integers_with_a_fraction_of_nothing(node: Node) -> None:
         assert (answer.status, answer.json["error"]) == (400, "invalid")
 
 
-async def test_malformed_requests(node: Node, caplog: pytest.LogCaptureFixture) -> None:
-    """What is no HTTP gets a 400 in JSON; the log has one line for an address, with the address."""
+async def test_malformed_requests(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A request that is no HTTP gets a 400 in JSON; the log has one line for an address, with the address."""
+    monkeypatch.setattr(HttpConnection, "_malformed", MalformedRequests())
     for sent in (b"\x16\x03\x01\x02\x00\x01\x00", b"nonsense\r\n\r\n", b"GET /v1/topics HTTP/9.9.9\r\n\r\n"):
         peer = await node.connect()
         peer.writer.write(sent)
@@ -204,8 +208,8 @@ async def test_malformed_requests(node: Node, caplog: pytest.LogCaptureFixture) 
 def test_lines_about_malformed_requests(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An address has a line a minute. What was left out is counted in the next minute, and many addresses
-    cannot fill the log."""
+    """An address has a line a minute. Other requests are counted in the next minute, and many addresses cannot
+    fill the log."""
     now = 1000.0
     monkeypatch.setattr("nuncius.doors.http.malformed.time.monotonic", lambda: now)
     requests = MalformedRequests()

@@ -64,7 +64,7 @@ def fuzz(port: int, path: str, left_out: Iterable[str], keep: Callable[[Any], bo
 
 @FUZZED
 def test_fuzzing(dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the description of /v1 allows is accepted, what it forbids refused, and every answer is in it."""
+    """Requests that the description of /v1 allows are accepted, others refused, and every answer is in it."""
     monkeypatch.chdir(tmp_path)
     with node_in_a_thread(dsn) as port:
         count = fuzz(port, "/v1/openapi.json", (), lambda each: not each.path.endswith("/events"))

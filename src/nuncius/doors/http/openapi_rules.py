@@ -1,4 +1,4 @@
-"""What the types of the API cannot say about its data, in the words of JSON Schema.
+"""Rules for the API's data that its types cannot say, in the words of JSON Schema.
 
 These rules describe checks that are made elsewhere: `RetentionRule.checked`, `to_bytes`, `check_keys`.
 """
