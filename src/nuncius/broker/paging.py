@@ -43,6 +43,6 @@ class Pages:
         return Page([SubscriptionInfo(*row) for row in rows[:limit]], following)
 
     async def _names(self, sql: str, after: str, limit: int) -> tuple[list[str], str | None]:
-        """Return the names of a page, and the one to go on after. One name more tells that there are others."""
+        """Return the names of a page, and the one to go on after: there is a next page if a name is left."""
         names = [row[0] for row in await self._broker.store.query(sql, after, limit + 1)]
         return names[:limit], names[limit - 1] if len(names) > limit else None

@@ -50,7 +50,7 @@ async def test_a_page_cannot_consume(node: Node, headers: dict[str, str]) -> Non
 async def test_a_page_cannot_change_anything(
     node: Node, method: str, path: str, headers: dict[str, str]
 ) -> None:
-    """Whatever changes something is refused, without Origin, in the form of its own API."""
+    """A request that changes something is refused, without Origin, in the form of its own API."""
     await node.post("/topics", {"name": "A"})
     answer = await node.call(method, path, b"", headers)
     assert answer.status == 403

@@ -208,8 +208,8 @@ async def test_malformed_requests(
 def test_lines_about_malformed_requests(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An address has a line a minute. Other requests are counted in the next minute, and many addresses cannot
-    fill the log."""
+    """An address has a line a minute. Others of its requests are counted in the next minute. Many addresses
+    cannot fill the log."""
     now = 1000.0
     monkeypatch.setattr("nuncius.doors.http.malformed.time.monotonic", lambda: now)
     requests = MalformedRequests()

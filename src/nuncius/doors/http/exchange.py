@@ -80,10 +80,15 @@ class Exchange:
         if len(body) > most:
             raise TooLarge(f"the body of this request has at most {most} bytes")
         if body and is_wanted:
-            for name, value in self.scope["headers"]:
+            for name, _ in self.scope["headers"]:
                 if name == b"content-encoding":
-                    return await codings.decoded(body, value.decode("latin-1"), most, self.pressure)
+                    return await codings.decoded(body, self._codings(), most, self.pressure)
         return body
+
+    def _codings(self) -> str:
+        """Return the content codings of the body, of all headers that name some."""
+        named = [value for name, value in self.scope["headers"] if name == b"content-encoding"]
+        return b", ".join(named).decode("latin-1")
 
     async def _piece(self) -> tuple[bytes, bool]:
         """What comes next of the body, and whether there is more."""

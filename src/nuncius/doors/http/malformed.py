@@ -18,7 +18,7 @@ MOST_ADDRESSES = 1000  # lines a minute, whatever comes
 
 
 class MalformedRequests:
-    """Logs the first malformed request of an address in each minute, and counts the others."""
+    """Log the first malformed request of an address in each minute, and count the others."""
 
     def __init__(self) -> None:
         self._since = 0.0

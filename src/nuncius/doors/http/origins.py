@@ -43,7 +43,7 @@ def consumes(path: bytes) -> bool:
 
 
 class Origins:
-    """Admits the node's own pages, those of this machine, and those of sites that are named."""
+    """Admit the node's own pages, those of this machine, and those of sites that are named."""
 
     def __init__(self, allowed: Collection[str] = ()) -> None:
         self._allowed = {origin.lower() for origin in allowed}

@@ -1,7 +1,7 @@
 """The report's API: producers and consumers with a number, one message at a time.
 
-Every failure is a 400 with a text that the authors' and the course's clients know; only when the store does
-not answer it is a 503 of the same form.
+Every failure of an endpoint is a 400 with a text that the authors' and the course's clients know; only when
+the store does not answer it is a 503 of the same form.
 """
 
 from base64 import b64encode
