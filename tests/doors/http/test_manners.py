@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from doors.http.peer import Node
-from nuncius.doors.http.connections import HttpConnection
+from nuncius.doors.http.connections import MAX_HEAD, HttpConnection
 from nuncius.doors.http.malformed import MalformedRequests
 from nuncius.doors.http.origins import consumes
 from nuncius.doors.http.v1 import OPERATIONS
@@ -79,6 +79,7 @@ async def test_head_consumes_nothing(news: Node) -> None:
         ("/consumer/consume", "GET, OPTIONS, POST"),
         ("/producer/produce", "OPTIONS, POST"),
         ("/docs", "GET, HEAD, OPTIONS"),
+        ("*", "OPTIONS"),
         ("/v1/openapi.json", "GET, HEAD, OPTIONS"),
         (TOPIC, "DELETE, GET, HEAD, OPTIONS"),
         (f"{TOPIC}/subscriptions/sue/members/1/messages", "GET, OPTIONS"),
@@ -203,6 +204,20 @@ async def test_malformed_requests(
         peer.close()
     lines = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert [(line.getMessage(), vars(line)["peer"]) for line in lines] == [("malformed request", "127.0.0.1")]
+
+
+async def test_a_request_before_a_malformed_one(news: Node) -> None:
+    """A whole request is carried out and answered, also if rubbish came with it; then the connection ends."""
+    number = (await news.post("/consumer/register", {"topic": "news"})).json["consumer_id"]
+    path = f"/consumer/consume?topic=news&consumer_id={number}"
+    for rubbish in (b"rubbish\r\n\r\n", b"GET / HTTP/1.1\r\nx: " + b"x" * (MAX_HEAD + 30)):
+        await news.post(f"{TOPIC}/messages", {"body": "x" * 10})
+        peer = await news.connect()
+        peer.writer.write(b"GET %b HTTP/1.1\r\nHost: t\r\n\r\n%b" % (path.encode(), rubbish))
+        answer = await peer.answer()
+        assert (answer.status, answer.json["message"]) == (200, "x" * 10)
+        assert await peer.reader.read() == b""
+        peer.close()
 
 
 def test_lines_about_malformed_requests(

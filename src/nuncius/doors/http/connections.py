@@ -60,15 +60,19 @@ class HttpConnection(HttpToolsProtocol):
             self.send_400_response(HEAD_TOO_LARGE)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer a request that is none, and end the connection."""
+        """Answer a request that is none, or finish the answer to the one before it. End the connection."""
         url = getattr(self, "url", b"")  # as far as it came
         status, said = HTTPStatus.BAD_REQUEST, NOT_HTTP
         word: Word = "invalid"
         if self._unfinished > MAX_HEAD:
             status, word, said = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too_large", HEAD_TOO_LARGE
         self._malformed.note(self.client[0] if self.client else "", said)
-        self.transport.write(malformed.answer(url, status, word, said))
-        self.transport.close()
+        is_whole = not getattr(self.cycle, "more_body", True)  # the request before
+        if is_whole and not self.cycle.response_complete:
+            self.cycle.keep_alive = False
+        else:
+            self.transport.write(malformed.answer(url, status, word, said))
+            self.transport.close()
 
     def on_headers_complete(self) -> None:
         if self._unfinished > MAX_HEAD and self._size_of_head() > MAX_HEAD:

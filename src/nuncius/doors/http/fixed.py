@@ -25,6 +25,7 @@ def endpoints(
     found = {path: _complete(path, methods, 400) for path, methods in Report(desk, dialect).endpoints.items()}
     for path, methods in Plain(desk, operations).endpoints.items():
         found[path] = _complete(path, methods, 405)
+    found[b"*"] = _complete(b"*", {}, 400)  # OPTIONS asks so about no path in particular
     return found
 
 
