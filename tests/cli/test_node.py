@@ -22,6 +22,8 @@ from nuncius.cli.node import NodeSettings, within_limits
         (("--data-dir=y", "--own-data-dir=y"), "is the common store; a broker's own is another"),
         (("--http-port=off",), "a node of a cluster is known by this port"),
         (("--port=x",), "'x' is neither a port nor 'off'"),
+        (("--allow-origin=x",), "write it like https://example.org"),
+        (("--queue-dialect=x",), "'x' is not one of 'auto', 'a1', 'a2'"),
     ],
 )
 def test_mistakes(arguments: tuple[str, ...], expected: str) -> None:
@@ -96,4 +98,19 @@ async def test_together(data_dir: Path, tmp_path: Path) -> None:
         status, answer = await caller.call("GET", "/consumer/consume", fields)
         assert (status, answer["message"]) == (200, "hello")
         assert (await caller.call("GET", "/size", fields))[1]["size"] == 0
+        await caller.close()
+
+
+async def test_a_dialect_of_a_cluster(data_dir: Path, tmp_path: Path) -> None:
+    """Manager and balancer answer in the dialect that they were told, however a request is spelt."""
+    roles = ("--role=balancer", "--role=writer", "--role=reader", "--role=broker")
+    with Process(tmp_path / "log", *roles, f"--data-dir={data_dir}", "--queue-dialect=a2") as one:
+        one.start()
+        caller = Caller(one.port)
+        producer = (await caller.call("POST", "/producer/register", {"topic": "A"}))[1]["producer_id"]
+        message = {"topic": "A", "producer_id": producer, "message": "hello"}
+        _, answer = await caller.call("POST", "/producer/produce", message)
+        assert answer["message"] == f"Producer ID {producer} published in topic A"
+        status, answer = await caller.call("POST", "/topics", {"name": "A"})
+        assert (status, answer["message"]) == (400, "Write Manager Failed: Topic already exists")
         await caller.close()

@@ -277,6 +277,7 @@ async def test_a_newer_database(dsn: str) -> None:
         (["--store", "x", "--store-port", "5432"], "embedded server only"),
         (["--workers", "0"], "--workers"),
         (["--allow-origin", "*"], "like https://example.org"),
+        (["--queue-dialect", "a3"], "--queue-dialect"),
         (["--log-level", "loud"], "--log-level"),
         (["--nonsense"], "No such option"),
     ],
@@ -297,9 +298,10 @@ def test_a_site_that_is_allowed(dsn: str) -> None:
         for origin in (friend, "https://evil.example"):
             connection = http.client.HTTPConnection("127.0.0.1", started.ready["ports"]["http"], timeout=60)
             connection.request("GET", "/livez", headers={"Origin": origin})
-            codes.append(connection.getresponse().status)
+            answer = connection.getresponse()
+            codes.append((answer.status, answer.headers["Access-Control-Allow-Origin"]))
             connection.close()
-    assert codes == [200, 403]
+    assert codes == [(200, friend), (403, None)]
 
 
 def test_listening_to_everybody(dsn: str) -> None:
@@ -379,3 +381,16 @@ def test_the_node_helper_reports_failures() -> None:
     """A node that does not start raises with what it said."""
     with pytest.raises(RuntimeError, match="neither a port"):
         Node("--telesto-port=x")
+
+
+@pytest.mark.parametrize("more", [(), ("--workers=2",)])
+def test_the_queues_dialect(dsn: str, more: tuple[str, ...]) -> None:
+    """The partitioned queue answers in the dialect that was chosen, whichever worker is asked."""
+    with node("--store", dsn, "--http-port=0", "--queue-dialect=a2", *more) as started:
+        said = []
+        for path in ("producer/register?", "producer/produce?producer_id=1&message=x&"):
+            connection = http.client.HTTPConnection("127.0.0.1", started.ready["ports"]["http"], timeout=60)
+            connection.request("POST", f"/{path}topic=A")
+            said.append(json.loads(connection.getresponse().read())["message"])
+            connection.close()
+    assert said == ["Producer ID 1 registered for topic A", "Producer ID 1 published in topic A"]

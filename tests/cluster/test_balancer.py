@@ -11,6 +11,7 @@ from cluster.scripted_manager import HANG, answer
 from nuncius.cluster import balancer as module
 from nuncius.cluster import balancer_managers, balancer_upstream
 from nuncius.cluster.balancer_managers import READS, WRITES, kind_of
+from nuncius.cluster.dialects import Dialect
 from racing import until
 
 
@@ -198,3 +199,13 @@ async def test_closing(world: World) -> None:
         writer.write(answer(b"late"))
     assert await asked == (200, b"late")
     await asyncio.wait_for(closing, 10)
+
+
+@pytest.mark.parametrize(("dialect", "is_prefixed"), [(Dialect.A1, False), (Dialect.A2, True)])
+@pytest.mark.parametrize("name", ["topic", "topic_name"])
+async def test_a_dialect(world: World, dialect: Dialect, is_prefixed: bool, name: str) -> None:
+    """A balancer that was told a dialect tells refusals in it, however the request is spelt."""
+    world.balancer.sentences = dialect.is_in_sentences
+    world.writer.script = lambda _: answer(b'{"status":"failure","message":"Topic already exists"}', 400)
+    said = await world.failure("POST", "/topics", body=json.dumps({name: "A"}).encode())
+    assert said == ("Write Manager Failed: " if is_prefixed else "") + "Topic already exists"

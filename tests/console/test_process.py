@@ -77,7 +77,7 @@ async def test_a_door_without_a_console_behind_it_says_so(broker: Broker) -> Non
             response = await http.post(f"http://127.0.0.1:{port}/console/x?y=z", content=b"ignored")
             assert (response.status_code, "did not start" in response.text) == (503, True)
             response = await http.get(f"http://127.0.0.1:{port}/consoles")
-            assert response.status_code == 400  # an unknown path
+            assert response.status_code == 404  # an unknown path
         with pytest.raises(InvalidStatus):
             await connect(f"ws://127.0.0.1:{port}/console/socket", proxy=None)
     finally:

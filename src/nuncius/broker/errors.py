@@ -50,6 +50,10 @@ class NotAllowed(BrokerError):
     """The client's mode does not permit this."""
 
 
+class KeyReused(BrokerError):
+    """A key that stands for one request was sent with another."""
+
+
 class NotHeld(BrokerError):
     """A lease is not the caller's, or not any more. Unless it was settled, its message comes again."""
 
@@ -59,6 +63,7 @@ __all__ = [
     "BrokerError",
     "CallFailed",
     "InvalidInput",
+    "KeyReused",
     "NoSuchClient",
     "NoSuchQueue",
     "NoSuchSubscription",

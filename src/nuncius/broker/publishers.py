@@ -1,6 +1,6 @@
 """Publishers: names under which messages are counted."""
 
-from nuncius.broker.errors import InvalidInput
+from nuncius.broker.errors import InvalidInput, KeyReused
 from nuncius.broker.limits import check_name
 from nuncius.broker.topic import Publisher
 from nuncius.store.store import Store
@@ -17,6 +17,16 @@ class Publishers:
             "select publisher_id from nuncius.ensure_publishers($1, $2)", [name], lasting
         )
         return Publisher(rows[0][0], name)
+
+    async def claim(self, name: str, fingerprint: bytes) -> Publisher:
+        """Return the publisher of a single request. The name stands for the first request that claims it:
+        KeyReused if that one had another fingerprint. It is forgotten after a day of silence."""
+        check_name("publisher", name)
+        rows = await self._store.query("select * from nuncius.claim_publisher($1, $2)", name, fingerprint)
+        publisher_id, claimed = rows[0]
+        if claimed is not None and claimed != fingerprint:
+            raise KeyReused("this key was sent before, with another request")
+        return Publisher(publisher_id, name)
 
     async def last_count(self, publisher: str, kind: str, name: str) -> int:
         """How far a publisher has come in the topic or queue of that name."""

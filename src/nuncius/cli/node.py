@@ -15,6 +15,7 @@ import msgspec
 
 from nuncius.cli.listeners import Sockets
 from nuncius.cli.stopping import stop_event
+from nuncius.cluster.dialects import Dialect
 from nuncius.cluster.ring_settings import RingSettings
 from nuncius.cluster.role_names import ALL_IN_ONE
 
@@ -78,6 +79,8 @@ class NodeSettings(msgspec.Struct, frozen=True):
     """The address under which other nodes reach this one, if it is not the one it listens on."""
     read_only_console: bool = False
     """The console shows and does not change."""
+    queue_dialect: Dialect = Dialect.AUTO
+    """How the partitioned queue's API answers."""
     console_port: int | None = None
     """Where the console of several workers is, on the loopback address; None: the node has one of its own."""
 
@@ -214,6 +217,7 @@ async def _open_doors(
             max_connections=settings.max_connections,
             console_port=console_port,
             allowed_origins=settings.allowed_origins,
+            dialect=settings.queue_dialect,
         ),
         "telesto": TelestoDoor(broker, settings.hold, trace, settings.max_connections),
         "stomp": stomp,

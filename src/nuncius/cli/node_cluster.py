@@ -85,7 +85,7 @@ def _address(settings: NodeSettings) -> str:
 
 @asynccontextmanager
 async def _balancing(settings: NodeSettings) -> AsyncIterator[tuple[Balancer, int]]:
-    balancer = Balancer(settings.max_connections)
+    balancer = Balancer(settings.max_connections, settings.queue_dialect)
     wanted = settings.balancer_port or 0
     try:
         port = await balancer.open(settings.host, wanted)

@@ -9,6 +9,7 @@ import typer
 
 from nuncius.cli import listeners
 from nuncius.cli.node_options import (
+    AllowOrigin,
     Host,
     HowMuchToLog,
     HowToLog,
@@ -19,12 +20,15 @@ from nuncius.cli.node_options import (
     MaxBody,
     OnLeash,
     PartitionThreshold,
+    QueueDialect,
     ReadyFile,
     begin,
+    origins,
     port,
     remove_stale,
 )
 from nuncius.cli.stores import one_store
+from nuncius.cluster.dialects import Dialect
 from nuncius.cluster.role_names import BALANCER, BROKER, READER, WRITER
 from nuncius.store import environment
 
@@ -98,6 +102,8 @@ def node(
     ] = 0,
     partition_threshold: PartitionThreshold = 1_000_000,
     inactive_after: InactiveAfter = 300.0,
+    queue_dialect: QueueDialect = Dialect.AUTO,
+    allow_origin: AllowOrigin = None,
     max_body: MaxBody = 8 << 20,
     max_batch: MaxBatch = 10_000,
     ready_file: ReadyFile = None,
@@ -119,6 +125,7 @@ def node(
         "http": 0 if BALANCER in roles else wanted,
         "tribbler": None,
     }
+    sites = origins(allow_origin or ())
     remove_stale(ready_file)
     with contextlib.ExitStack() as stack:
         only_balances = roles == (BALANCER,)
@@ -140,6 +147,8 @@ def node(
             max_batch=max_batch,
             partition_threshold=partition_threshold,
             inactive_after=inactive_after,
+            queue_dialect=queue_dialect,
+            allowed_origins=sites,
             roles=roles,
             own_store=own_store,
             link_port=link_port,

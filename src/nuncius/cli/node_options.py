@@ -2,12 +2,15 @@
 
 import signal
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
 import typer
+
+from nuncius.cluster.dialects import Dialect
 
 
 class LogLevel(StrEnum):
@@ -42,6 +45,20 @@ InactiveAfter = Annotated[
     float,
     typer.Option(min=1, help="Seconds of silence that make producers, consumers and brokers inactive."),
 ]
+QueueDialect = Annotated[
+    Dialect,
+    typer.Option(
+        help="How the partitioned queue's API (HTTP) answers. a1: the message as it is; a2: in the sentences "
+        "of the report's programs; auto: a2 to requests that say topic_name, else a1."
+    ),
+]
+AllowOrigin = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ORIGIN",
+        help="A site whose pages may use HTTP and WebSockets, like https://example.org. Repeatable.",
+    ),
+]
 HowMuchToLog = Annotated[LogLevel, typer.Option(help="How much to log.")]
 HowToLog = Annotated[LogFormat, typer.Option(help="How to log.")]
 OnLeash = Annotated[bool, typer.Option(hidden=True, help="Say on stdout when ready; stop when stdin ends.")]
@@ -54,6 +71,20 @@ def port(option: str, text: str) -> int | None:
     if text.isdecimal() and int(text) < 65536:
         return int(text)
     raise typer.BadParameter(f"{text!r} is neither a port nor 'off'", param_hint=option)
+
+
+def origins(given: Sequence[str]) -> tuple[str, ...]:
+    """Return the sites, each checked."""
+    if not given:
+        return ()
+    from nuncius.doors.http.origins import is_origin
+
+    for origin in given:
+        if not is_origin(origin):
+            raise typer.BadParameter(
+                f"{origin} is none: write it like https://example.org", param_hint="--allow-origin"
+            )
+    return tuple(given)
 
 
 def remove_stale(ready_file: Path | None) -> None:

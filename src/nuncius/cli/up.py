@@ -3,7 +3,6 @@
 import contextlib
 import importlib
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 
 from nuncius.cli import listeners
 from nuncius.cli.node_options import (
+    AllowOrigin,
     Host,
     HowMuchToLog,
     HowToLog,
@@ -21,12 +21,15 @@ from nuncius.cli.node_options import (
     MaxBody,
     OnLeash,
     PartitionThreshold,
+    QueueDialect,
     ReadyFile,
     begin,
+    origins,
     port,
     remove_stale,
 )
 from nuncius.cli.stores import one_store
+from nuncius.cluster.dialects import Dialect
 from nuncius.store import environment
 
 
@@ -95,13 +98,8 @@ def up(
     ] = 2.0,
     partition_threshold: PartitionThreshold = 1_000_000,
     inactive_after: InactiveAfter = 300.0,
-    allow_origin: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ORIGIN",
-            help="A site whose pages may use HTTP and WebSockets, like https://example.org. Repeatable.",
-        ),
-    ] = None,
+    queue_dialect: QueueDialect = Dialect.AUTO,
+    allow_origin: AllowOrigin = None,
     read_only_console: Annotated[
         bool, typer.Option("--read-only-console", help="The console at /console shows and changes nothing.")
     ] = False,
@@ -147,6 +145,7 @@ def up(
             retry_delay=retry_delay,
             partition_threshold=partition_threshold,
             inactive_after=inactive_after,
+            queue_dialect=queue_dialect,
             read_only_console=read_only_console,
             allowed_origins=sites,
         )
@@ -164,14 +163,3 @@ def up(
                 log_format=log_format,
                 on_leash=on_leash,
             )
-
-
-def origins(given: Sequence[str]) -> tuple[str, ...]:
-    from nuncius.doors.http.origins import is_origin
-
-    for origin in given:
-        if not is_origin(origin):
-            raise typer.BadParameter(
-                f"{origin} is none: write it like https://example.org", param_hint="--allow-origin"
-            )
-    return tuple(given)

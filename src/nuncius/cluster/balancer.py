@@ -14,6 +14,7 @@ import asyncpg
 from nuncius.cluster.balancer_client import Client
 from nuncius.cluster.balancer_managers import READS, WRITES, Managers
 from nuncius.cluster.balancer_upstream import Upstream
+from nuncius.cluster.dialects import Dialect
 from nuncius.cluster.members import Member
 from nuncius.store.errors import StoreError
 
@@ -27,7 +28,8 @@ MAX_CONNECTIONS = 10_000
 
 
 class Balancer:
-    def __init__(self, max_connections: int = MAX_CONNECTIONS) -> None:
+    def __init__(self, max_connections: int = MAX_CONNECTIONS, dialect: Dialect = Dialect.AUTO) -> None:
+        self.sentences = dialect.is_in_sentences
         self.max_connections = max_connections
         self.managers = {kind: Managers(kind) for kind in (WRITES, READS)}
         self.clients: set[Client] = set()

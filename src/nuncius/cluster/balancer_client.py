@@ -47,7 +47,7 @@ class Request:
         self.modern = is_modern(self.path)
         self.is_head = method == b"HEAD"
         self.alive = alive
-        reads = method in (b"GET", b"HEAD") and self.path != b"/consumer/consume"
+        reads = method in (b"GET", b"HEAD", b"OPTIONS") and self.path != b"/consumer/consume"
         self.repeatable = reads or any(line[:16].lower() == b"idempotency-key:" for line in headers)
         self.tried: list[Manager] = []
         if body or method not in (b"GET", b"HEAD"):
@@ -243,7 +243,8 @@ class Client(asyncio.Protocol):
         assert self._request is not None
         if status < REFUSING or self._request.modern:
             return True
-        return status < FAILING and not self._request.is_authors
+        told = self._balancer.sentences
+        return status < FAILING and not (self._request.is_authors if told is None else told)
 
     def answer_part(self, data: bytes) -> None:
         self._transport.write(data)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from node_thread import in_a_thread
 from nuncius.broker import Broker
 from nuncius.broker.limits import Limits
+from nuncius.cluster.dialects import Dialect
 from nuncius.doors.http.door import HttpDoor
 
 SECONDS = 60.0
@@ -75,7 +76,8 @@ class Peer:
         self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
     ) -> None:
         content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        sent = {"Host": "test", "Content-Length": str(len(content)), **(headers or {})}
+        own = {name.title(): value for name, value in (headers or {}).items()}
+        sent = {"Host": "test", "Content-Length": str(len(content)), **own}
         lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items())]
         self.writer.write("\r\n".join([*lines, "", ""]).encode() + content)
         await self.writer.drain()
@@ -120,10 +122,18 @@ class Peer:
 
 @asynccontextmanager
 async def running_node(
-    dsn: str, *, limits: Limits | None = None, threshold: int = 1_000_000, patience: float = 20
+    dsn: str,
+    *,
+    limits: Limits | None = None,
+    threshold: int = 1_000_000,
+    patience: float = 20,
+    allowed_origins: Collection[str] = (),
+    dialect: Dialect = Dialect.AUTO,
 ) -> AsyncIterator[Node]:
     async with Broker(dsn, limits=limits, patience=patience) as broker:
-        door = HttpDoor(broker, partition_threshold=threshold)
+        door = HttpDoor(
+            broker, partition_threshold=threshold, allowed_origins=allowed_origins, dialect=dialect
+        )
         try:
             yield Node(broker, door, await door.open("127.0.0.1", 0))
         finally:

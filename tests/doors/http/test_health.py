@@ -70,7 +70,7 @@ async def test_metrics(node: Node) -> None:
     found = await samples(node)
     assert found["nuncius_requests_total,door=http,endpoint=/producer/produce,status=200"] == 3
     assert found["nuncius_requests_total,door=http,endpoint=/v1/topics/{topic},status=404"] == 1
-    assert found["nuncius_requests_total,door=http,endpoint=unknown,status=400"] == 1
+    assert found["nuncius_requests_total,door=http,endpoint=unknown,status=404"] == 1
     latency = "nuncius_request_seconds_{},door=http,endpoint=/producer/produce{}"
     assert found[latency.format("count", "")] == 3
     assert found[latency.format("bucket", ",le=+Inf")] == 3

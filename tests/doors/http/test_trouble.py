@@ -1,6 +1,7 @@
 """What goes wrong: faults of ours, clients that go, nodes with too much to do."""
 
 import asyncio
+import json
 import logging
 import socket
 
@@ -175,8 +176,10 @@ async def test_a_head_that_is_too_large(node: Node, beginning: bytes, end: bytes
     peer.writer.write(beginning.ljust(MAX_HEAD + 30, b"x") + end)
     async with asyncio.timeout(60):
         said = await peer.reader.read()
-    assert said.startswith(b"HTTP/1.1 400 ")
-    assert b"at most 65536 bytes" in said
+    head, _, content = said.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 431 ")
+    assert b"content-type: application/json\r\n" in head
+    assert "at most 65536 bytes" in json.loads(content)["message"]
     peer.close()
 
 

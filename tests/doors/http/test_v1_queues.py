@@ -20,7 +20,7 @@ async def test_queues(node: Node) -> None:
     await node.post("/v1/queues/q/messages", {"body": "x"})
     shown = (await node.get("/v1/queues/q")).json
     assert (shown["messages"], shown["oldest"][-1]) == (1, "Z")
-    assert (await node.get("/v1/queues")).json == {"queues": [shown]}
+    assert (await node.get("/v1/queues")).json == {"queues": [shown], "next": None}
     assert (await node.post("/v1/queues/q/purge")).json == {"removed": 1}
     assert (await node.delete("/v1/queues/q")).status == 204
     for answer in (

@@ -17,7 +17,7 @@ async def test_topics(node: Node) -> None:
     assert made["retention"] == {"mode": "forever", "seconds": None, "bytes": None}
     path = "/v1/topics/a%2Fb%20%C3%BC"
     assert (await node.get(path)).json == made
-    assert (await node.get("/v1/topics")).json == {"topics": [made]}
+    assert (await node.get("/v1/topics")).json == {"topics": [made], "next": None}
     answer = await node.post("/v1/topics", {"name": "a/b ü"})
     assert (answer.status, answer.json["error"]) == (409, "conflict")
     assert len((await node.put(f"{path}/partitions", {"partitions": 3})).json["partitions"]) == 3
@@ -149,7 +149,10 @@ async def test_what_is_not_there(node: Node) -> None:
     for path in ("/v1", "/v1/", "/v1/nothing", "/v1/topics/", "/v1/topics//messages"):
         answer = await node.get(path)
         assert (answer.status, answer.json["error"]) == (404, "not_found")
-    for path, allowed in (("/v1/topics", "GET, POST"), ("/v1/openapi.json", "GET, HEAD")):
+    for path, allowed in (
+        ("/v1/topics", "GET, HEAD, OPTIONS, POST"),
+        ("/v1/openapi.json", "GET, HEAD, OPTIONS"),
+    ):
         answer = await node.delete(path)
         assert (answer.status, answer.json["error"]) == (405, "method_not_allowed")
         assert answer.headers["allow"] == allowed
@@ -187,7 +190,7 @@ async def test_paths_and_methods(node: Node) -> None:
         answer = await node.get(path)
         assert (answer.status, answer.json["error"]) == (404, "not_found")
     answer = await node.call("PATCH", "/v1/topics")
-    assert (answer.status, answer.headers["allow"]) == (405, "GET, POST")
+    assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD, OPTIONS, POST")
     answer = await node.get("/v1/topics/%ff")
     assert (answer.status, answer.json["error"]) == (400, "invalid")
     answer = await node.get("/v1/topics/t?" + "&".join(f"a{n}=1" for n in range(200)))

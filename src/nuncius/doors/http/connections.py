@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
+from http import HTTPStatus
 from itertools import count
 from typing import Any
 
@@ -21,15 +22,18 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from nuncius.broker import Broker
 from nuncius.broker.counters_model import ConnectionFacts
 from nuncius.cluster.offers import declined
+from nuncius.doors.http import malformed
 from nuncius.doors.http.corked import corked
 from nuncius.doors.http.desk import Desk
-from nuncius.doors.http.errors import Failed
+from nuncius.doors.http.errors import Failed, Word
+from nuncius.doors.http.malformed import MalformedRequests
 from nuncius.doors.http.operations import operation
 from nuncius.doors.http.v1_model import Limit, Time
 
 DOOR = "http"
 MAX_HEAD = 64 << 10  # bytes
 HEAD_TOO_LARGE = f"The head of a request has at most {MAX_HEAD} bytes."
+NOT_HTTP = "This is not a valid HTTP request."
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -37,6 +41,7 @@ class HttpConnection(HttpToolsProtocol):
     parser would wait for that for ever."""
 
     _numbers = count(1)
+    _malformed = MalformedRequests()
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         self.number = next(self._numbers)
@@ -55,7 +60,19 @@ class HttpConnection(HttpToolsProtocol):
             self.send_400_response(HEAD_TOO_LARGE)
 
     def send_400_response(self, msg: str) -> None:
-        super().send_400_response(HEAD_TOO_LARGE if self._unfinished > MAX_HEAD else msg)
+        """Answer a request that is none, or finish the answer to the one before it. End the connection."""
+        url = getattr(self, "url", b"")  # as far as it came
+        status, said = HTTPStatus.BAD_REQUEST, NOT_HTTP
+        word: Word = "invalid"
+        if self._unfinished > MAX_HEAD:
+            status, word, said = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too_large", HEAD_TOO_LARGE
+        self._malformed.note(self.client[0] if self.client else "", said)
+        is_whole = not getattr(self.cycle, "more_body", True)  # the request before
+        if is_whole and not self.cycle.response_complete:
+            self.cycle.keep_alive = False
+        else:
+            self.transport.write(malformed.answer(url, status, word, said))
+            self.transport.close()
 
     def on_headers_complete(self) -> None:
         if self._unfinished > MAX_HEAD and self._size_of_head() > MAX_HEAD:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from nuncius.broker import Broker, future
 from nuncius.broker.facts import Facts
 from nuncius.broker.model import Placed, Publisher
+from nuncius.broker.paging import Pages
 from nuncius.cluster.members import Members
 from nuncius.doors.http import identity
 from nuncius.doors.http.growth import Growth
@@ -20,6 +21,7 @@ class Desk:
     growth: Growth
     metrics: Metrics
     facts: Facts
+    pages: Pages
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -27,12 +29,11 @@ class Desk:
         """Bytes of a request: messages in JSON take more room than they have bytes."""
         return 4 * self.broker.limits.max_body + (1 << 20)
 
-    async def identity(self, key: str | None, *whose: str) -> Publisher | None:
-        """For messages that are stored once, however often they are sent with this key."""
-        if key is None:
-            return None
+    async def identity(self, key: str, content: Sequence[object], *whose: str) -> Publisher:
+        """Return the publisher under which messages are stored once, however often this content is sent with
+        this key."""
         name = identity.publisher_name(*whose, key)
-        return await self.broker.publishers.find(name, lasting=False)
+        return await self.broker.publishers.claim(name, identity.fingerprint(*content))
 
     async def publish(
         self,

@@ -13,6 +13,8 @@ from starlette.websockets import WebSocket
 from nuncius.broker import Broker
 from nuncius.broker.counters_model import ConnectionFacts
 from nuncius.broker.facts import Facts
+from nuncius.broker.paging import Pages
+from nuncius.cluster.dialects import Dialect
 from nuncius.cluster.members import Members
 from nuncius.doors.http import connections, ring, stats, v1
 from nuncius.doors.http.app import App
@@ -48,6 +50,7 @@ class HttpDoor:
         max_connections: int = MAX_CONNECTIONS,
         console_port: int | None = None,
         allowed_origins: Collection[str] = (),
+        dialect: Dialect = Dialect.AUTO,
     ) -> None:
         self._broker = broker
         self._max_connections = max_connections
@@ -58,6 +61,7 @@ class HttpDoor:
             Growth(broker, partition_threshold),
             Metrics(broker, facts),
             facts,
+            Pages(broker),
         )
         broker.counters.doors["http"] = self
         for each in (connections, ring, stats):
@@ -67,7 +71,7 @@ class HttpDoor:
         if console is not None:
             routes.append(WebSocketRoute("/console/{rest:path}", console.websocket))
         self._origins = Origins(allowed_origins)
-        self._app = App(self.desk, v1.OPERATIONS, Router(routes), console, self._origins)
+        self._app = App(self.desk, v1.OPERATIONS, Router(routes), console, self._origins, dialect)
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
 

@@ -9,6 +9,7 @@ from nuncius.broker.errors import (
     BrokerError,
     CallFailed,
     InvalidInput,
+    KeyReused,
     NotAllowed,
     NotFound,
     NotHeld,
@@ -16,6 +17,7 @@ from nuncius.broker.errors import (
     StoreError,
     TooLarge,
 )
+from nuncius.doors.http.codings import UnknownCoding
 from nuncius.doors.http.exchange import Headers
 
 Word = Literal[
@@ -25,6 +27,7 @@ Word = Literal[
     "not_found",
     "method_not_allowed",
     "conflict",
+    "key_reused",
     "too_large",
     "unsupported_media_type",
     "internal",
@@ -40,6 +43,11 @@ class Problem(msgspec.Struct, frozen=True):
     message: str
 
 
+def problem(word: Word, message: str) -> bytes:
+    """Return the body of an answer that is a problem."""
+    return msgspec.json.encode(Problem(word, message))
+
+
 class Failed(Exception):
     """An answer that is a problem."""
 
@@ -53,6 +61,8 @@ class Failed(Exception):
 # The first that fits.
 _STATUS: tuple[tuple[type[Exception], int, Word], ...] = (
     (TooLarge, 413, "too_large"),
+    (UnknownCoding, 415, "unsupported_media_type"),
+    (KeyReused, 422, "key_reused"),
     (InvalidInput, 400, "invalid"),
     (msgspec.MsgspecError, 400, "invalid"),
     (NotAllowed, 403, "not_allowed"),

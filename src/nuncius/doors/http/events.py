@@ -36,6 +36,9 @@ def go_to(reader: Reader, last_event_id: str) -> None:
 async def stream(exchange: Exchange, reader: Reader, confirmed: dict[int, int]) -> None:
     """Sends events until the client goes or the door closes. Ids say what differs from what is confirmed."""
     await exchange.begin(200, CONTENT_TYPE, [(b"cache-control", b"no-store")])
+    if exchange.method == "HEAD":
+        await exchange.end()
+        return
     try:
         await exchange.while_connected(_send(exchange, reader, confirmed))
     except Disconnected:

@@ -9,6 +9,8 @@ from urllib.parse import parse_qsl
 from nuncius.broker.errors import InvalidInput, TooLarge
 from nuncius.broker.model import Pressure
 from nuncius.doors.begun import Begun, TooMuch
+from nuncius.doors.http import codings
+from nuncius.doors.http.codings import WORTHWHILE
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -17,6 +19,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 JSON = b"application/json"
 MAX_QUERY_FIELDS = 100
+REFUSED = 400  # from this status on an answer is an error: short, and read by programs that know few headers
 
 T = TypeVar("T")
 
@@ -62,12 +65,13 @@ class Exchange:
                 errors="strict",
                 max_num_fields=MAX_QUERY_FIELDS,
             )
-        except ValueError as error:
-            raise InvalidInput(f"the query string is not valid ({error})") from None
+        except ValueError:
+            raise InvalidInput("the query string is not valid UTF-8, or has too many fields") from None
         return dict(pairs)
 
-    async def body(self, most: int) -> bytes:
-        """The whole body. While the node has more to do than it can, nothing is read."""
+    async def body(self, most: int, *, is_wanted: bool = True) -> bytes:
+        """Return the whole body, without its content coding if it is wanted. While the node has more to do
+        than it can, nothing is read."""
         if self.pressure.is_high:
             await self._relieved()
         body, more = await self._piece()
@@ -75,7 +79,16 @@ class Exchange:
             body = await self._with_the_rest(body, most)
         if len(body) > most:
             raise TooLarge(f"the body of this request has at most {most} bytes")
+        if body and is_wanted:
+            for name, _ in self.scope["headers"]:
+                if name == b"content-encoding":
+                    return await codings.decoded(body, self._codings(), most, self.pressure)
         return body
+
+    def _codings(self) -> str:
+        """Return the content codings of the body, of all headers that name some."""
+        named = [value for name, value in self.scope["headers"] if name == b"content-encoding"]
+        return b", ".join(named).decode("latin-1")
 
     async def _piece(self) -> tuple[bytes, bool]:
         """What comes next of the body, and whether there is more."""
@@ -115,6 +128,12 @@ class Exchange:
     async def answer(
         self, status: int, content: bytes, content_type: bytes = JSON, headers: Headers = ()
     ) -> None:
+        if len(content) > WORTHWHILE and status < REFUSED and codings.is_textual(content_type):
+            accepted = self.header(b"accept-encoding")
+            headers = [*headers, codings.VARY]
+            if accepted is not None and codings.accepts_gzip(accepted):
+                content = await codings.compressed(content)
+                headers.append(codings.GZIPPED)
         self.begun = True
         self.status = status
         size = b"%d" % len(content)
@@ -127,11 +146,11 @@ class Exchange:
         )
         await self._send({"type": "http.response.body", "body": content})
 
-    async def nothing(self, status: int) -> None:
-        """An answer without a body, which may not even say that its length is 0."""
+    async def nothing(self, status: int, headers: Headers = ()) -> None:
+        """Send an answer without a body, which may not even say that its length is 0."""
         self.begun = True
         self.status = status
-        await self._send({"type": "http.response.start", "status": status, "headers": []})
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers]})
         await self._send({"type": "http.response.body", "body": b""})
 
     async def begin(self, status: int, content_type: bytes, headers: Headers = ()) -> None:

@@ -9,18 +9,21 @@ import msgspec
 import nuncius
 from nuncius.doors.http.errors import Problem
 from nuncius.doors.http.identity import MAX_KEY
+from nuncius.doors.http.openapi_rules import OF_STRUCTS
 from nuncius.doors.http.operations import Operation, Raw
 
 _REF = "#/components/schemas/{name}"
 PROBLEMS = {
     400: "Something in the request is wrong.",
+    403: "A page of another site sent the request.",
     404: "There is no such thing.",
     409: "The name is taken, or something has changed hands.",
     413: "The body is too large.",
-    415: "The body is of another kind.",
+    415: "The body is of another kind, or compressed in another way than gzip.",
+    422: "The Idempotency-Key was sent before, with another request.",
     503: "The store does not answer.",
 }
-ALWAYS = (400, 404, 503)
+ALWAYS = (400, 403, 404, 503)
 
 
 def document(operations: Sequence[Operation]) -> bytes:
@@ -30,7 +33,11 @@ def document(operations: Sequence[Operation]) -> bytes:
     paths: dict[str, dict[str, Any]] = {}
     for each in operations:
         paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, components)
-    used = {name: schema for name, schema in components.items() if name not in _queries(operations)}
+    used = {
+        name: schema | OF_STRUCTS.get(name, {})
+        for name, schema in components.items()
+        if name not in _queries(operations)
+    }
     return msgspec.json.encode(
         {
             "openapi": "3.1.0",
@@ -70,7 +77,11 @@ def _operation(each: Operation, components: dict[str, Any]) -> dict[str, Any]:
         found["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     elif each.takes_raw:
         content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-        found["requestBody"] = {"required": True, "content": content}
+        found["requestBody"] = {
+            "required": False,
+            "description": "The message. Without a body the message is empty.",
+            "content": content,
+        }
     return found
 
 
@@ -122,9 +133,9 @@ def _responses(each: Operation) -> dict[str, Any]:
     if each.method != "GET":
         statuses.append(409)
     if each.body is not None or each.takes_raw:
-        statuses.append(413)
-    if each.body is not None:
-        statuses.append(415)
+        statuses += [413, 415]
+    if each.takes_key:
+        statuses.append(422)
     problem = {"application/json": {"schema": {"$ref": _REF.format(name=Problem.__name__)}}}
     for status in sorted(statuses):
         found[str(status)] = {"description": PROBLEMS[status], "content": problem}

@@ -9,16 +9,20 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints
-from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from nuncius.doors.http import identity
+from nuncius.doors.http import identity, values
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.errors import Failed
 from nuncius.doors.http.exchange import Exchange
 
 PREFIX = b"/v1/"
+
+
+def allow(methods: Iterable[str]) -> bytes:
+    """Return the header Allow for a path that takes these methods."""
+    return ", ".join(sorted({*methods, "OPTIONS"})).encode()
 
 
 class Raw(msgspec.Struct, frozen=True):
@@ -35,6 +39,8 @@ class Operation:
     handler: Callable[..., Awaitable[Any]]
     status: int
     tag: str
+    changes: bool
+    """Whether it changes something; only where GET does not, there is a HEAD."""
     streams: str | None
     """The content type of an answer that comes bit by bit, which the handler sends itself."""
     in_path: dict[str, Any]
@@ -45,6 +51,8 @@ class Operation:
     takes_exchange: bool
     answer: Any
     decode: Callable[[bytes], Any] = field(repr=False)
+    integers: frozenset[str]
+    """The parameters in the query string that are integers."""
 
     @property
     def name(self) -> str:
@@ -54,13 +62,13 @@ class Operation:
     def summary(self) -> str:
         return (self.handler.__doc__ or "").strip()
 
-    async def carry_out(self, desk: Desk, exchange: Exchange, values: list[bytes]) -> None:
+    async def carry_out(self, desk: Desk, exchange: Exchange, parts: list[bytes]) -> None:
         arguments: dict[str, Any] = {}
-        if values:
-            for (name, kind), value in zip(self.in_path.items(), values, strict=True):
-                arguments[name] = _path_value(name, kind, value)
+        if parts:
+            for (name, kind), value in zip(self.in_path.items(), parts, strict=True):
+                arguments[name] = values.in_path(name, kind, value)
         if self.query is not None:
-            arguments["query"] = msgspec.convert(exchange.query(), self.query, strict=False)
+            arguments["query"] = values.in_query(exchange.query(), self.query, self.integers)
         if self.takes_key:
             arguments["key"] = identity.check(exchange.header(identity.HEADER))
         if self.body is not None:
@@ -68,11 +76,11 @@ class Operation:
             content = await exchange.body(desk.max_request)
             if not content:
                 raise Failed(400, "invalid", "the request has no body; send JSON")
-            arguments["body"] = self.decode(content)
+            arguments["body"] = values.in_body(self.decode, content)
         elif self.takes_raw:
             arguments["raw"] = await exchange.body(desk.broker.limits.max_body)
         else:
-            await exchange.body(desk.max_request)  # of no interest, but it has to be read
+            await exchange.body(desk.max_request, is_wanted=False)  # but it has to be read
         if self.takes_exchange:
             arguments["exchange"] = exchange
         answer = await self.handler(desk, **arguments)
@@ -90,14 +98,6 @@ class Operation:
 _encode = msgspec.json.Encoder().encode
 
 
-def _path_value(name: str, kind: Any, value: bytes) -> Any:
-    try:
-        text = unquote_to_bytes(value).decode()
-        return msgspec.convert(text, kind, strict=False)
-    except (UnicodeDecodeError, msgspec.ValidationError) as error:
-        raise Failed(400, "invalid", f"{name} in the path: {error}") from None
-
-
 def _check_media_type(exchange: Exchange) -> None:
     kind = exchange.header(b"content-type")
     if kind is not None and kind.partition(";")[0].strip().lower() != "application/json":
@@ -105,33 +105,47 @@ def _check_media_type(exchange: Exchange) -> None:
 
 
 def operation(
-    method: str, path: str, *, status: int = 200, streams: str | None = None
+    method: str, path: str, *, status: int = 200, streams: str | None = None, consumes: bool = False
 ) -> Callable[[Callable[..., Awaitable[Any]]], Operation]:
-    """Declares one. Its tag is the first word of the path."""
+    """Declare one. Its tag is the first word of the path. `consumes` is for a GET that changes something."""
 
     def declare(handler: Callable[..., Awaitable[Any]]) -> Operation:
         hints = get_type_hints(handler, include_extras=True)
         names = [part[1:-1] for part in path.split("/") if part.startswith("{")]
         parameters = set(inspect.signature(handler).parameters)
-        body = hints.get("body")
+        body, query = hints.get("body"), hints.get("query")
         return Operation(
             method,
             path,
             handler,
             status,
             path.split("/")[2],
+            consumes or method != "GET",
             streams,
             {name: hints[name] for name in names},
-            hints.get("query"),
+            query,
             body,
             "raw" in parameters,
             "key" in parameters,
             "exchange" in parameters,
             hints["return"],
             msgspec.json.Decoder(body).decode if body is not None else bytes,
+            frozenset() if query is None else values.integers(query),
         )
 
     return declare
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The answer to OPTIONS: which methods a path takes."""
+
+    path: str
+    allow: bytes
+
+    async def carry_out(self, desk: Desk, exchange: Exchange, parts: list[bytes]) -> None:
+        del desk, parts
+        await exchange.nothing(204, [(b"allow", self.allow)])
 
 
 class Router:
@@ -143,16 +157,20 @@ class Router:
             node = self._root
             for part in each.path.encode().removeprefix(PREFIX).split(b"/"):
                 node = node.setdefault(None if part.startswith(b"{") else part, {})
-            node.setdefault(b"", {})[each.method] = each
+            methods = node.setdefault(b"", {})
+            methods[each.method] = each
+            if each.method == "GET" and not each.changes:
+                methods["HEAD"] = each
+            methods["OPTIONS"] = Options(each.path, allow(methods))
 
-    def find(self, method: str, path: bytes) -> tuple[Operation, list[bytes]]:
+    def find(self, method: str, path: bytes) -> "tuple[Operation | Options, list[bytes]]":
         node: Any = self._root
-        values = []
+        parts = []
         for part in path[len(PREFIX) :].split(b"/"):
             following = node.get(part) if part else None
             if following is None:
                 following = node.get(None) if part else None
-                values.append(part)
+                parts.append(part)
             if following is None:
                 raise _nothing_there()
             node = following
@@ -161,10 +179,10 @@ class Router:
             raise _nothing_there()
         found = methods.get(method)
         if found is None:
-            allowed = ", ".join(sorted(methods))
-            headers = [(b"allow", allowed.encode())]
-            raise Failed(405, "method_not_allowed", f"this path takes {allowed}", headers)
-        return found, values
+            allowed = allow(methods)
+            sentence = f"this path takes {allowed.decode()}"
+            raise Failed(405, "method_not_allowed", sentence, [(b"allow", allowed)])
+        return found, parts
 
 
 def _nothing_there() -> Failed:

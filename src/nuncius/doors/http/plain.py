@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.resources import files
 
-from nuncius.doors.http import metrics, openapi
+from nuncius.doors.http import metrics, openapi, report_openapi
 from nuncius.doors.http.answering import in_time
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.exchange import Exchange
@@ -12,7 +12,16 @@ from nuncius.doors.http.operations import Operation
 TEXT = b"text/plain; charset=utf-8"
 HTML = b"text/html; charset=utf-8"
 READY_SECONDS = 2.0  # for the store to answer
-ONLY_OURS = b"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
+POLICY = (
+    b"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self';"
+    b" base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+GUARDED = [  # as the console's pages are
+    (b"content-security-policy", POLICY),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+]
 
 Endpoint = Callable[[Exchange], Awaitable[None]]
 
@@ -21,15 +30,17 @@ class Plain:
     def __init__(self, desk: Desk, operations: Sequence[Operation]) -> None:
         self._desk = desk
         self._description = openapi.document(operations)
+        self._description_of_report = report_openapi.document()
         self._page = files(__package__).joinpath("docs.html").read_bytes()
         self.endpoints: dict[bytes, dict[str, Endpoint]] = {
-            path: {"GET": work, "HEAD": work}
+            path: {"GET": work}
             for path, work in {
                 b"/": self.door,
                 b"/livez": self.is_alive,
                 b"/readyz": self.is_ready,
                 b"/metrics": self.metrics,
                 b"/v1/openapi.json": self.description,
+                b"/openapi.json": self.description_of_report,
                 b"/docs": self.page,
             }.items()
         }
@@ -54,5 +65,8 @@ class Plain:
     async def description(self, exchange: Exchange) -> None:
         await exchange.answer(200, self._description)
 
+    async def description_of_report(self, exchange: Exchange) -> None:
+        await exchange.answer(200, self._description_of_report)
+
     async def page(self, exchange: Exchange) -> None:
-        await exchange.answer(200, self._page, HTML, [(b"content-security-policy", ONLY_OURS)])
+        await exchange.answer(200, self._page, HTML, GUARDED)

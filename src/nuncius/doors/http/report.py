@@ -1,9 +1,10 @@
 """The report's API: producers and consumers with a number, one message at a time.
 
-Every failure is a 400 with a text that the authors' and the course's clients know; only when the store does
-not answer it is a 503 of the same form.
+Every failure of an endpoint is a 400 with a text that the authors' and the course's clients know; only when
+the store does not answer it is a 503 of the same form.
 """
 
+from base64 import b64encode
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -18,10 +19,11 @@ from nuncius.broker.errors import (
     NotFound,
     StoreError,
 )
+from nuncius.cluster.dialects import Dialect
 from nuncius.cluster.members import NoSuchBroker
 from nuncius.doors.http import identity
 from nuncius.doors.http.desk import Desk
-from nuncius.doors.http.exchange import Exchange
+from nuncius.doors.http.exchange import Exchange, Headers
 from nuncius.doors.http.report_fields import Fields, Refused, number, partition, read, text
 
 SUCCESS = b'{"status":"success"}'
@@ -34,14 +36,16 @@ NOT_SUBSCRIBED = "ConsumerId is not subscribed to the topic"
 NOTHING_LEFT = "No messages left to retrieve"
 NO_BROKER = "Invalid BrokerId"
 MAX_PORT = 65535
+BASE64 = "base64"
 
 _encode = msgspec.json.Encoder().encode
 Endpoint = Callable[[Exchange], Awaitable[None]]
 
 
 class Report:
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, dialect: Dialect = Dialect.AUTO) -> None:
         self._desk = desk
+        self._sentences = dialect.is_in_sentences
         self._broker = desk.broker
         self._producers = desk.broker.actors.producers
         self._consumers = desk.broker.actors.consumers
@@ -89,7 +93,8 @@ class Report:
 
     async def list_topics(self, exchange: Exchange, fields: Fields) -> None:
         del fields
-        await succeed(exchange, topics=await self._broker.actors.topics())
+        topics = await self._broker.actors.topics()
+        await succeed(exchange, topics=topics, message=topics)  # some clients read the one, some the other
 
     async def add_partition(self, exchange: Exchange, fields: Fields) -> None:
         topic = fields.topic_of()
@@ -119,9 +124,9 @@ class Report:
         if key is None:
             await self._desk.publish(topic, (body,), partition=chosen)
         else:
-            publisher = await self._desk.identity(key, "producer", str(producer_id))
+            publisher = await self._desk.identity(key, (body, chosen), "producer", str(producer_id))
             await self._desk.publish(topic, (body,), partition=chosen, publisher=publisher)
-        if fields.is_authors:
+        if fields.says_topic_name if self._sentences is None else self._sentences:
             await succeed(exchange, message=f"Producer ID {producer_id} published in topic {topic}")
         else:
             await exchange.answer(200, SUCCESS)
@@ -143,6 +148,8 @@ class Report:
         await succeed(exchange, consumer_id=consumer, message=message)
 
     async def consume(self, exchange: Exchange, fields: Fields) -> None:
+        if fields.encoding not in (None, "utf-8", BASE64):
+            raise Refused("encoding is utf-8 or base64")
         consumer = await self._consumer(fields)
         key = identity.check(exchange.header(identity.HEADER))
         consumed, done = future.new()
@@ -153,8 +160,9 @@ class Report:
             raise Refused(NO_CONSUMER) from None
         if body is None:
             raise Refused(NOTHING_LEFT)
-        message = body.decode(errors="replace")
-        if fields.is_authors:
+        as_base64 = fields.encoding == BASE64
+        message = b64encode(body).decode() if as_base64 else body.decode(errors="replace")
+        if fields.says_topic_name if self._sentences is None else self._sentences:
             message = (
                 f"Consumer ID {consumer.consumer_id} retrieved message from topic {consumer.topic}: {message}"
             )
@@ -203,10 +211,10 @@ async def succeed(exchange: Exchange, **fields: object) -> None:
     await exchange.answer(200, _encode({"status": "success", **fields}))
 
 
-async def refuse(exchange: Exchange, message: str, status: int = 400) -> None:
-    await exchange.answer(status, _encode({"status": "failure", "message": message}))
+async def refuse(exchange: Exchange, message: str, status: int = 400, headers: Headers = ()) -> None:
+    await exchange.answer(status, failure(message), headers=headers)
 
 
-async def unknown(exchange: Exchange) -> None:
-    """A path or a method that there is not."""
-    await refuse(exchange, f"There is no {exchange.method} at this path")
+def failure(message: str) -> bytes:
+    """Return the body of an answer that is an error."""
+    return _encode({"status": "failure", "message": message})

@@ -31,13 +31,17 @@ class Fields(msgspec.Struct, gc=False):
     partition: Any = None
     port: Any = None
     broker_id: Any = None
+    encoding: Any = None
 
     @property
-    def is_authors(self) -> bool:
+    def says_topic_name(self) -> bool:
         return self.topic_name is not None
 
     def topic_of(self) -> str:
-        return text(self.topic_name if self.topic_name is not None else self.topic)
+        name = text(self.topic_name if self.topic_name is not None else self.topic)
+        if "\0" in name:
+            raise Refused("A name has no NUL character")
+        return name
 
 
 _decode = msgspec.json.Decoder(Fields).decode
@@ -82,7 +86,9 @@ def number(value: Any, wrong: str) -> int:
         raise Refused(ABSENT)
     if type(value) is int:
         return value
-    if type(value) is str and value.isdecimal() and len(value) < 12:
+    if type(value) is str and value.isascii() and value.isdecimal() and len(value) < 12:
+        return int(value)
+    if type(value) is float and value.is_integer():
         return int(value)
     raise Refused(wrong)
 

@@ -71,7 +71,7 @@ async def leave_group(desk: Desk, topic: Name, subscription: Name, member: Numbe
     await desk.broker.groups.leave(member)
 
 
-@operation("GET", f"{PATH}/{{member}}/messages")
+@operation("GET", f"{PATH}/{{member}}/messages", consumes=True)
 async def read_as_member(
     desk: Desk, topic: Name, subscription: Name, member: Number, query: Page, exchange: Exchange
 ) -> Portion:

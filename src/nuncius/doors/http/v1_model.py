@@ -9,21 +9,40 @@ from typing import Annotated, Literal
 import msgspec
 
 from nuncius.broker.errors import InvalidInput
-from nuncius.broker.limits import NAME_LENGTH, decode_headers, encode_headers
+from nuncius.broker.limits import NAME_LENGTH, Limits, decode_headers, encode_headers
 from nuncius.broker.model import Entries, Placed
 
+LIMITS = Limits()  # unless the node was given others
 INT32 = 2**31 - 1
 INT64 = 2**63 - 1
 MAX_WAIT = 60.0  # seconds of a long poll
 MAX_MESSAGES = 10_000  # of one answer
 
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_LENGTH)]
+# No control characters, no blanks at the ends; `check_name` knows all of Unicode's unprintable characters.
+NAME_PATTERN = r"^(?! )[^\x00-\x1f\x7f-\xa0]+(?<! )$"
+
+Name = Annotated[
+    str,
+    msgspec.Meta(min_length=1, max_length=NAME_LENGTH, extra_json_schema={"pattern": NAME_PATTERN}),
+]
 Number = Annotated[int, msgspec.Meta(ge=1, le=INT32)]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=INT64)]
 Wait = Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT, description="Seconds to wait for the first one.")]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=MAX_MESSAGES)]
+NO_NUL = r"^[^\x00]*$"
+Key = Annotated[str, msgspec.Meta(extra_json_schema={"maxLength": LIMITS.max_key, "pattern": NO_NUL})]
+Text = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": NO_NUL})]
+MessageHeaders = dict[Text, Text]
+MANY = msgspec.Meta(extra_json_schema={"minItems": 1, "maxItems": LIMITS.max_batch})
 Encoding = Literal["utf-8", "base64"]
 Time = Annotated[datetime, msgspec.Meta(extra_json_schema={"format": "date-time"})]
+
+
+class Listing(msgspec.Struct):
+    """Part of a list that is in the order of names: what follows the name `after`, at most `limit`."""
+
+    after: Annotated[str, msgspec.Meta(max_length=NAME_LENGTH, pattern=NO_NUL)] = ""
+    limit: Limit = MAX_MESSAGES
 
 
 class NewMessage(msgspec.Struct, forbid_unknown_fields=True):
@@ -31,14 +50,14 @@ class NewMessage(msgspec.Struct, forbid_unknown_fields=True):
 
     body: str
     encoding: Encoding = "utf-8"
-    key: str | None = None
-    headers: dict[str, str] = {}
+    key: Key | None = None
+    headers: MessageHeaders = {}
 
 
 class NewMessages(msgspec.Struct, forbid_unknown_fields=True):
     """Messages that are published together, all or none."""
 
-    messages: list[NewMessage]
+    messages: Annotated[list[NewMessage], MANY]
     partition: Number | None = None
 
 

@@ -1,5 +1,6 @@
 """Queues: messages that are taken once, by priority or by age."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -13,7 +14,20 @@ from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.errors import Failed
 from nuncius.doors.http.exchange import Exchange
 from nuncius.doors.http.operations import operation
-from nuncius.doors.http.v1_model import Encoding, Limit, Name, Offset, Removed, Time, Wait, to_bytes, to_text
+from nuncius.doors.http.v1_model import (
+    MANY,
+    Encoding,
+    Limit,
+    Listing,
+    MessageHeaders,
+    Name,
+    Offset,
+    Removed,
+    Time,
+    Wait,
+    to_bytes,
+    to_text,
+)
 from nuncius.doors.http.v1_topics import raw_headers
 
 Priority = Annotated[int, msgspec.Meta(ge=1, le=10)]
@@ -30,7 +44,10 @@ class QueueState(msgspec.Struct):
 
 
 class QueueStates(msgspec.Struct):
+    """`next` is the name to go on after; null at the end of the list."""
+
     queues: list[QueueState]
+    next: str | None
 
 
 class NewLetter(msgspec.Struct, forbid_unknown_fields=True):
@@ -41,13 +58,13 @@ class NewLetter(msgspec.Struct, forbid_unknown_fields=True):
     priority: Priority = 5
     sender: Name | None = None
     receiver: Name | None = None
-    headers: dict[str, str] = {}
+    headers: MessageHeaders = {}
 
 
 class NewLetters(msgspec.Struct, forbid_unknown_fields=True):
     """Messages that are put together, all or none."""
 
-    messages: list[NewLetter]
+    messages: Annotated[list[NewLetter], MANY]
 
 
 class RawPut(msgspec.Struct):
@@ -91,9 +108,10 @@ class Browsing(msgspec.Struct):
 
 
 @operation("GET", "/v1/queues")
-async def list_queues(desk: Desk) -> QueueStates:
-    """All queues."""
-    return QueueStates([_state(info) for info in await desk.broker.queues.info()])
+async def list_queues(desk: Desk, query: Listing) -> QueueStates:
+    """All queues, in the order of their names."""
+    page = await desk.pages.queues(query.after, query.limit)
+    return QueueStates([_state(info) for info in page.rows], page.next)
 
 
 @operation("POST", "/v1/queues", status=201)
@@ -127,13 +145,13 @@ async def purge_queue(desk: Desk, queue: Name) -> Removed:
 @operation("POST", "/v1/queues/{queue}/messages", status=201)
 async def put_message(desk: Desk, queue: Name, body: NewLetter, key: str | None) -> Put:
     """Put a message into a queue."""
-    return await _put(desk, queue, [await _letter(desk, body)], key)
+    return await _put(desk, queue, [await _letter(desk, body)], key, (body,))
 
 
 @operation("POST", "/v1/queues/{queue}/messages/batch", status=201)
 async def put_messages(desk: Desk, queue: Name, body: NewLetters, key: str | None) -> Put:
     """Put messages into a queue, all or none."""
-    return await _put(desk, queue, [await _letter(desk, each) for each in body.messages], key)
+    return await _put(desk, queue, [await _letter(desk, each) for each in body.messages], key, body.messages)
 
 
 @operation("POST", "/v1/queues/{queue}/messages/raw", status=201)
@@ -143,7 +161,7 @@ async def put_raw(
     """Put the request's body into a queue as one message. Its content type is kept with it."""
     headers = raw_headers(exchange)
     letter = Letter(raw, query.priority, headers=headers[0] if headers else None)
-    return await _put(desk, queue, [letter], key)
+    return await _put(desk, queue, [letter], key, (raw, query, headers))
 
 
 @operation("GET", "/v1/queues/{queue}/messages")
@@ -188,9 +206,11 @@ async def _letter(desk: Desk, new: NewLetter) -> Letter:
     )
 
 
-async def _put(desk: Desk, name: str, letters: list[Letter], key: str | None) -> Put:
+async def _put(
+    desk: Desk, name: str, letters: list[Letter], key: str | None, content: Sequence[object]
+) -> Put:
     queue = await find_queue(desk, name)
-    publisher = None if key is None else await desk.identity(key, "queue", name)
+    publisher = None if key is None else await desk.identity(key, content, "queue", name)
     stored, done = future.new()
     count = 0 if publisher is None else 1
     desk.broker.queues.put_soon(queue.queue_id, letters, done, publisher=publisher, count=count)

@@ -16,6 +16,7 @@ from nuncius.doors.http.exchange import Exchange
 from nuncius.doors.http.operations import operation
 from nuncius.doors.http.v1_model import (
     Limit,
+    Listing,
     Message,
     Messages,
     Name,
@@ -52,7 +53,10 @@ class Subscription(msgspec.Struct):
 
 
 class Subscriptions(msgspec.Struct):
+    """`next` is the name to go on after; null at the end of the list."""
+
     subscriptions: list[Subscription]
+    next: str | None
 
 
 class SubscriptionPlace(msgspec.Struct):
@@ -78,11 +82,11 @@ class Page(msgspec.Struct):
 
 
 @operation("GET", "/v1/topics/{topic}/subscriptions")
-async def list_subscriptions(desk: Desk, topic: Name) -> Subscriptions:
-    """The subscriptions of a topic, and how far each is behind."""
+async def list_subscriptions(desk: Desk, topic: Name, query: Listing) -> Subscriptions:
+    """The subscriptions of a topic, and how far each is behind, in the order of their names."""
     await desk.broker.topics.existing(topic)
-    found = await desk.broker.subscriptions.list(topic)
-    return Subscriptions([_subscription(info) for info in found])
+    page = await desk.pages.subscriptions(topic, query.after, query.limit)
+    return Subscriptions([_subscription(info) for info in page.rows], page.next)
 
 
 @operation("POST", "/v1/topics/{topic}/subscriptions", status=201)

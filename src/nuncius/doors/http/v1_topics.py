@@ -13,7 +13,10 @@ from nuncius.doors.http.exchange import Exchange
 from nuncius.doors.http.operations import Raw, operation
 from nuncius.doors.http.v1_model import (
     INT64,
+    LIMITS,
+    Key,
     Limit,
+    Listing,
     Messages,
     Name,
     NewMessage,
@@ -34,6 +37,7 @@ OCTETS = "application/octet-stream"
 MAX_TYPE = 255
 
 Positive = Annotated[int, msgspec.Meta(ge=1, le=INT64)]
+Partitions = Annotated[int, msgspec.Meta(ge=1, le=LIMITS.max_partitions)]
 
 
 class RetentionRule(msgspec.Struct, forbid_unknown_fields=True):
@@ -54,7 +58,7 @@ class RetentionRule(msgspec.Struct, forbid_unknown_fields=True):
 
 class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
     name: Name
-    partitions: Number = 1
+    partitions: Partitions = 1
     retention: RetentionRule | None = None
 
 
@@ -74,11 +78,14 @@ class Topic(msgspec.Struct):
 
 
 class Topics(msgspec.Struct):
+    """`next` is the name to go on after; null at the end of the list."""
+
     topics: list[Topic]
+    next: str | None
 
 
 class Growth(msgspec.Struct, forbid_unknown_fields=True):
-    partitions: Number
+    partitions: Partitions
 
 
 class PublishOptions(msgspec.Struct):
@@ -87,7 +94,7 @@ class PublishOptions(msgspec.Struct):
 
 class RawOptions(msgspec.Struct):
     partition: Number | None = None
-    key: str | None = None
+    key: Key | None = None
 
 
 class From(msgspec.Struct):
@@ -97,9 +104,10 @@ class From(msgspec.Struct):
 
 
 @operation("GET", "/v1/topics")
-async def list_topics(desk: Desk) -> Topics:
-    """All topics."""
-    return Topics([_topic(info) for info in await desk.broker.topics.find()])
+async def list_topics(desk: Desk, query: Listing) -> Topics:
+    """All topics, in the order of their names."""
+    page = await desk.pages.topics(query.after, query.limit)
+    return Topics([_topic(info) for info in page.rows], page.next)
 
 
 @operation("POST", "/v1/topics", status=201)
@@ -153,7 +161,7 @@ async def publish(
 ) -> Published:
     """Publish a message. The topic is made if there is none of that name."""
     bodies, keys, headers = columns((body,))
-    publisher = None if key is None else await desk.identity(key, "topic", topic)
+    publisher = None if key is None else await desk.identity(key, (body, query), "topic", topic)
     placed = await desk.publish(
         topic, bodies, keys=keys, headers=headers, partition=query.partition, publisher=publisher
     )
@@ -164,7 +172,8 @@ async def publish(
 async def publish_batch(desk: Desk, topic: Name, body: NewMessages, key: str | None) -> PublishedBatch:
     """Publish messages together, all or none."""
     bodies, keys, headers = columns(body.messages)
-    publisher = None if key is None else await desk.identity(key, "topic", topic)
+    content = (*body.messages, body.partition)
+    publisher = None if key is None else await desk.identity(key, content, "topic", topic)
     placed = await desk.publish(
         topic, bodies, keys=keys, headers=headers, partition=body.partition, publisher=publisher
     )
@@ -176,12 +185,13 @@ async def publish_raw(
     desk: Desk, topic: Name, query: RawOptions, raw: bytes, key: str | None, exchange: Exchange
 ) -> Published:
     """Publish the request's body as one message. Its content type is kept with it."""
-    publisher = None if key is None else await desk.identity(key, "topic", topic)
+    headers = raw_headers(exchange)
+    publisher = None if key is None else await desk.identity(key, (raw, query, headers), "topic", topic)
     placed = await desk.publish(
         topic,
         (raw,),
         keys=None if query.key is None else (query.key,),
-        headers=raw_headers(exchange),
+        headers=headers,
         partition=query.partition,
         publisher=publisher,
     )

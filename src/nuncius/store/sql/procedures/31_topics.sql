@@ -159,6 +159,20 @@ begin
     return query select * from nuncius.publishers where publisher_name = any (p_names);
 end $$;
 
+-- The publisher of a single request, made if there is none of that name, and the fingerprint of the request that it was
+-- made for; null if that was before fingerprints were kept. Of requests that claim a name at once, one is the first.
+create or replace function nuncius.claim_publisher(
+    p_name text, p_fingerprint bytea, out publisher_id integer, out fingerprint bytea
+) language plpgsql as $$
+begin
+    insert into nuncius.publishers (publisher_name, lasting, fingerprint)
+    select p_name, false, p_fingerprint
+    where not exists (select from nuncius.publishers where publisher_name = p_name)
+    on conflict do nothing;
+    select p.publisher_id, p.fingerprint into claim_publisher.publisher_id, claim_publisher.fingerprint
+    from nuncius.publishers p where p.publisher_name = p_name;
+end $$;
+
 -- How far a publisher has come in a topic ('topic') or a queue ('queue'); 0: it never sent there.
 create or replace function nuncius.last_count(publisher text, kind text, name text)
 returns bigint language sql stable as $$

@@ -1,0 +1,48 @@
+"""Lists in the order of names, a page at a time. A page goes on after the last name of the one before."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from nuncius.broker.broker import Broker
+from nuncius.broker.model import QueueInfo, SubscriptionInfo, TopicInfo
+
+TOPICS = "select topic_name from nuncius.topics where topic_name > $1 order by 1 limit $2"
+QUEUES = "select queue_name from nuncius.queues where queue_name > $1 order by 1 limit $2"
+SUBSCRIPTIONS = (
+    "select topic_name, subscriber_name, holds_retention, created_at, lag, confirmed_at"
+    " from nuncius.list_subscriptions($1) where subscriber_name > $2 order by subscriber_name limit $3"
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Part of a list. `next` is the name to go on after, or None at the end of the list."""
+
+    rows: Sequence[T]
+    next: str | None
+
+
+class Pages:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def topics(self, after: str, limit: int) -> Page[TopicInfo]:
+        names, following = await self._names(TOPICS, after, limit)
+        return Page(await self._broker.topics.find(names), following)
+
+    async def queues(self, after: str, limit: int) -> Page[QueueInfo]:
+        names, following = await self._names(QUEUES, after, limit)
+        return Page(await self._broker.queues.info(names), following)
+
+    async def subscriptions(self, topic: str, after: str, limit: int) -> Page[SubscriptionInfo]:
+        rows = await self._broker.store.query(SUBSCRIPTIONS, topic, after, limit + 1)
+        following = rows[limit - 1]["subscriber_name"] if len(rows) > limit else None
+        return Page([SubscriptionInfo(*row) for row in rows[:limit]], following)
+
+    async def _names(self, sql: str, after: str, limit: int) -> tuple[list[str], str | None]:
+        """Return the names of a page, and the one to go on after: there is a next page if a name is left."""
+        names = [row[0] for row in await self._broker.store.query(sql, after, limit + 1)]
+        return names[:limit], names[limit - 1] if len(names) > limit else None

@@ -1,0 +1,49 @@
+"""Endpoints whose path is always the same: the report's API, the pages, signs of life.
+
+Beside its own methods each has HEAD where GET changes nothing, OPTIONS, and an answer to every other method.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from nuncius.cluster.dialects import Dialect
+from nuncius.doors.http.desk import Desk
+from nuncius.doors.http.errors import problem
+from nuncius.doors.http.exchange import Exchange
+from nuncius.doors.http.operations import PREFIX, Operation, allow
+from nuncius.doors.http.origins import consumes
+from nuncius.doors.http.plain import Plain
+from nuncius.doors.http.report import Report, refuse
+
+Endpoint = Callable[[Exchange], Awaitable[None]]
+OTHER = ""  # stands for every method that a path does not take
+
+
+def endpoints(
+    desk: Desk, operations: Sequence[Operation], dialect: Dialect
+) -> dict[bytes, dict[str, Endpoint]]:
+    """Return the endpoints by path and method."""
+    found = {path: _complete(path, methods, 400) for path, methods in Report(desk, dialect).endpoints.items()}
+    for path, methods in Plain(desk, operations).endpoints.items():
+        found[path] = _complete(path, methods, 405)
+    found[b"*"] = _complete(b"*", {}, 400)  # OPTIONS asks so about no path in particular
+    return found
+
+
+def _complete(path: bytes, methods: Mapping[str, Endpoint], status: int) -> dict[str, Endpoint]:
+    """Add what every path answers. `status` is for methods that it does not take."""
+    own = dict(methods)
+    if "GET" in own and not consumes(path):
+        own["HEAD"] = own["GET"]
+    header = (b"allow", allow(own))
+
+    async def options(exchange: Exchange) -> None:
+        await exchange.nothing(204, [header])
+
+    async def other(exchange: Exchange) -> None:
+        message = f"There is no {exchange.method} at this path"
+        if path.startswith(PREFIX):
+            await exchange.answer(status, problem("method_not_allowed", message), headers=[header])
+        else:
+            await refuse(exchange, message, status, [header])
+
+    return {**own, "OPTIONS": options, OTHER: other}
