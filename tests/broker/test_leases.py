@@ -21,8 +21,10 @@ from broker.acknowledging import (
     returned,
 )
 from broker.inside import put, queue, start, until_nodes, until_waiting_for
+from fix_broker import NEVER
 from fix_store import execute, other_database
-from nuncius.broker import Broker, listener
+from nuncius.broker import Broker, future, listener
+from nuncius.broker.duties import Duties
 from nuncius.broker.errors import InvalidInput, NoSuchQueue
 from nuncius.broker.model import Letter
 from nuncius.store.driver import Connection
@@ -82,6 +84,35 @@ async def test_a_failed_attempt_comes_again(dsn: str, no_safety_net: None) -> No
         again = await waiting
         assert (again.attempts, again.origin, again.message.body) == (1, first.origin, b"x")
         assert again.lease_id != first.lease_id
+
+
+@pytest.mark.parametrize("way", ["lease", "timed lease", "transaction"])
+async def test_the_retry_delay_is_exact(dsn: str, no_safety_net: None, way: str) -> None:  # noqa: ARG001
+    """A message that failed comes again when its delay is over, not with the next turn of the duty that looks
+    for such messages."""
+    async with node(dsn, QUICK) as broker:
+        await broker.duties.close()
+        broker.duties = Duties(broker.store, broker.leases, return_every=NEVER)
+        broker.duties.start()
+        jobs = await queue(broker)
+        for n in range(3):
+            await put(broker, jobs, b"%d" % n)
+            if way == "timed lease":
+                (one,) = await broker.timed_leases.lease(jobs, seconds=NEVER)
+                await broker.timed_leases.release(jobs, [one.lease_id], reason="no")
+            else:
+                one = await lease_one(broker, jobs)
+                if way == "lease":
+                    await broker.leases.release([one.lease_id], reason="no")
+                else:
+                    transaction = broker.transaction()
+                    transaction.release([one.lease_id], "no")
+                    committed, done = future.new()
+                    transaction.commit_soon(done)
+                    await committed
+            again = await lease_one(broker, jobs)
+            assert (again.message.body, again.attempts) == (b"%d" % n, 1)
+            await broker.leases.settle([again.lease_id])
 
 
 async def test_not_before_its_time(dsn: str) -> None:

@@ -113,7 +113,9 @@ class Broker:
         self.leases = self.queues.leases
         self.timed_leases = TimedLeases(store, self.queues, self._listener, self.limits)
         self.timed_leases.on_settled = self.counters.settled
-        self.feeds = Feeds(store, self.subscriptions, self._tails, signals, self._listener, self.limits)
+        self.feeds = Feeds(
+            store, self.subscriptions, self._tails, signals, self.topics.order, self._listener, self.limits
+        )
         self._transactions = Transactions(store, self.topics, self.queues, self.feeds)
         self.pubsub = PubSub(store, self.subscriptions, signals, self._listener, self.limits)
         self.places = Places(store)

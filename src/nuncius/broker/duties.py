@@ -30,15 +30,21 @@ class Duties:
     ) -> None:
         self._store = store
         self._tasks: list[asyncio.Task[None]] = []
-        self._work: dict[str, tuple[float, Callable[[], Awaitable[int]]]] = {
-            "collect": (collect_every, self.collect),
-            "tidy": (tidy_every, self.tidy),
-            "return": (return_every, leases.return_due),
-        }
+        self._work: dict[str, tuple[float, Callable[[], Awaitable[int]], asyncio.Event]] = {}
+        self.add("collect", collect_every, self.collect)
+        self.add("tidy", tidy_every, self.tidy)
+        self.add("return", return_every, leases.return_due, leases.retry_is_due)
 
-    def add(self, duty: str, seconds: float, work: Callable[[], Awaitable[int]]) -> None:
-        """One more, before the start; it answers how much it has done."""
-        self._work[duty] = (seconds, work)
+    def add(
+        self,
+        duty: str,
+        seconds: float,
+        work: Callable[[], Awaitable[int]],
+        sooner: asyncio.Event | None = None,
+    ) -> None:
+        """Add a duty, before the start. It is done every so many seconds, and whenever `sooner` is set.
+        `work` answers how much it has done."""
+        self._work[duty] = (seconds, work, sooner or asyncio.Event())
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -66,9 +72,14 @@ class Duties:
                 return removed
             removed += step
 
-    async def _repeat(self, duty: str, seconds: float, work: Callable[[], Awaitable[int]]) -> None:
+    async def _repeat(
+        self, duty: str, seconds: float, work: Callable[[], Awaitable[int]], sooner: asyncio.Event
+    ) -> None:
         while True:
-            await asyncio.sleep(seconds)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await sooner.wait()
+            sooner.clear()
             try:
                 items = await work()
             except (StoreError, asyncpg.PostgresError) as error:

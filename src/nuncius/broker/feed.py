@@ -8,23 +8,19 @@ subscriber that does not read stops its own feed and nobody else's.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
 from nuncius.broker import future
 from nuncius.broker.errors import TakenOver
-from nuncius.broker.leases import clean
-from nuncius.broker.outstanding import Given, Outstanding, Place
-from nuncius.broker.signals import Signals
+from nuncius.broker.feed_ledger import FeedLedger
+from nuncius.broker.feed_parts import ENDS, FAILED, KNOWN, Batch, FeedServices, Settings
 from nuncius.broker.subscriptions import Reader, Subscription
-from nuncius.broker.tails import Chunk, Tails
-from nuncius.store.acknowledging import AcknowledgeCall, Acknowledgement, DeliverCall, Spot
-from nuncius.store.combiner import Combiner
+from nuncius.broker.tails import Slice
+from nuncius.store.acknowledging import Acknowledgement, DeliverCall
 from nuncius.store.errors import StoreError
-from nuncius.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -32,58 +28,11 @@ BATCH = 500  # entries at a time
 CONFIRM_SECONDS = 1.0  # how often the place of a subscriber who does not acknowledge is noted
 LEFT = "the subscriber left before it was acknowledged"
 
-KNOWN = (
-    "select p.partition, coalesce(d.delivered_to, 0) from nuncius.subscriptions s"
-    " join nuncius.partitions p using (topic_id)"
-    " left join lateral (select max(d.delivered_to) as delivered_to from nuncius.deliveries d"
-    "  where d.subscription_id = s.subscription_id and d.partition_id = p.partition_id) d on true"
-    " where s.subscription_id = $1"
-)
-FAILED = (
-    "select p.partition, f.entry_offset, f.attempts,"
-    " greatest(0, date_part('epoch', f.due_at - clock_timestamp()))::float8"
-    " from nuncius.failures f join nuncius.partitions p using (partition_id) where f.subscription_id = $1"
-)
 
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Entries [start:end] of a chunk. `attempts`: how often this (single) entry failed before. Offsets below
-    `redelivered_to` may have been delivered before."""
-
-    partition: int
-    chunk: Chunk
-    start: int
-    end: int
-    attempts: int
-    redelivered_to: int
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    durable: bool
-    acknowledged: bool
-    prefetch: int
-    writable: Callable[[], Awaitable[None]] | None
-    caller: Hashable
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What all feeds of a node share."""
-
-    store: Store
-    tails: Tails
-    signals: Signals
-    deliveries: Combiner[DeliverCall]
-    acknowledgements: Combiner[AcknowledgeCall]
-    retry_delay: float
-
-
-class Feed:
+class Feed(FeedLedger):
     def __init__(
         self,
-        means: Means,
+        services: FeedServices,
         subscription: Subscription,
         reader: Reader,
         push: Callable[[Batch], None],
@@ -91,30 +40,27 @@ class Feed:
         ended: Callable[[Exception], None] | None,
         closed: Callable[["Feed"], Awaitable[None]],
     ) -> None:
-        self._means = means
-        self.subscription = subscription
-        self._reader = reader
+        super().__init__(services, subscription, reader, settings)
         self._push = push
-        self._settings = settings
         self._ended = ended
         self._closed = closed
         self._leaving: asyncio.Task[None] | None = None
-        self._outstanding = Outstanding()
-        self._retries: list[tuple[float, int, int, int]] = []  # when, partition, offset, attempts: a heap
-        self._failed_before: set[Place] = set()  # and the place has not passed them yet
         self._redelivered: dict[int, int] = {}  # partition: offsets below may have been delivered before
-        self._wake = asyncio.Event()  # something to do besides new entries
-        self._unconfirmed = False  # something was pushed to a subscriber who does not acknowledge
+        self._noted: dict[int, int] = {}  # partition: offsets below are noted as delivered, or about to be
+        self._ordered_from = partial(settings.together.ordered_from, self)
+        self.is_looking = False
+        self._given = asyncio.Event()  # something was handed over
+        self._pushes = self._confirmed_pushes = 0  # to a subscriber that does not acknowledge
         self._confirmed_at = 0.0
-        self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        store, me = self._means.store, self.subscription.subscription_id
+        store, me = self._services.store, self.subscription.subscription_id
         if not self.subscription.created:
             self._redelivered = {row[0]: row[1] for row in await store.query(KNOWN, me)}
             self._remember_failures(await store.query(FAILED, me))
-        self._means.signals.watch(self.subscription.topic.topic_id, self._wake.set)
+        self._services.signals.watch(self.subscription.topic.topic_id, self._wake.set)
+        self._settings.together.add(self)
         self._task = self._loop.create_task(self._run())
 
     def _remember_failures(self, rows: Sequence[Any]) -> None:
@@ -122,7 +68,7 @@ class Feed:
         again anyway, and come with that."""
         now = self._loop.time()
         for partition, offset, attempts, wait in rows:
-            if offset >= self._reader.places[partition][1]:
+            if offset >= self.reader.places[partition][1]:
                 self._failed_before.add((partition, offset))
             else:
                 heappush(self._retries, (now + wait, partition, offset, attempts))
@@ -148,7 +94,8 @@ class Feed:
             self._ended(TakenOver(f"the subscription {name!r} of the topic {topic!r} goes on elsewhere"))
 
     async def _leave(self, lost: str | None) -> None:
-        self._means.signals.unwatch(self.subscription.topic.topic_id, self._wake.set)
+        self._services.signals.unwatch(self.subscription.topic.topic_id, self._wake.set)
+        self._settings.together.remove(self)
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -162,92 +109,19 @@ class Feed:
     def is_durable(self) -> bool:
         return self._settings.durable
 
-    # What the subscriber says
-
-    def ack_soon(self, partition: int, offset: int, done: Callable[[Any], None], *, cumulative: bool) -> None:
-        """This entry (if cumulative: and all that were pushed before it) was taken."""
-        taken, said = self.acknowledge(partition, offset, cumulative=cumulative)
-        self._say(taken, said, done)
-
-    def nack_soon(
-        self,
-        partition: int,
-        offset: int,
-        done: Callable[[Any], None],
-        *,
-        cumulative: bool,
-        reason: str,
-    ) -> None:
-        """The same entries could not be taken: each comes again, or becomes a dead letter."""
-        taken, said = self.acknowledge(partition, offset, cumulative=cumulative, reason=reason)
-        self._say(taken, said, done)
-
-    def acknowledge(
-        self, partition: int, offset: int, *, cumulative: bool, reason: str | None = None
-    ) -> tuple[Mapping[Place, Given], Acknowledgement]:
-        """Takes entries off the list, and says what the store has to be told."""
-        taken = self._outstanding.take(partition, offset, cumulative=cumulative)
-        self._wake.set()
-        return taken, self._words(taken, reason)
-
-    def restore(self, taken: Mapping[Place, Given]) -> None:
-        """The store was not told after all."""
-        self._outstanding.restore(taken)
-
-    def failed(self, taken: Mapping[Place, Given], attempts: Sequence[int]) -> None:
-        """The store has noted these failures; the entries come again when their time has come."""
-        due = self._loop.time() + self._means.retry_delay
-        for (partition, offset), count in zip(taken, attempts, strict=True):
-            if count > 0:
-                heappush(self._retries, (due, partition, offset, count))
-        self._wake.set()
-
-    def _words(self, taken: Mapping[Place, Given], reason: str | None) -> Acknowledgement:
-        if reason is not None:
-            failed = [self._spot(*place) for place in taken]
-            return Acknowledgement(self, taken, failed, (), clean(reason) or "")
-        again = [
-            self._spot(*place)
-            for place, given in taken.items()
-            if given.attempts or (self._failed_before and place in self._failed_before)
-        ]
-        return Acknowledgement(self, taken, (), again)
-
-    def _say(self, taken: Mapping[Place, Given], said: Acknowledgement, done: Callable[[Any], None]) -> None:
-        self._tell(said, partial(self._said, taken, said, done))
-
-    def _said(
-        self, taken: Mapping[Place, Given], said: Acknowledgement, done: Callable[[Any], None], result: Any
-    ) -> None:
-        if isinstance(result, Exception):
-            self.restore(taken)
-            done(result)
+    async def catch_up(self, most: int) -> None:
+        """Return when everything is handed over that is stored now, unless that is more than so many entries.
+        May take for ever, if the subscriber does not read or retention removes some."""
+        rows = await self._services.store.query(ENDS, self.subscription.topic.topic_id)
+        ends = {row[0]: row[1] for row in rows}
+        if sum(ends.values()) - sum(self._place(partition) for partition in ends) > most:
             return
-        if said.failed:
-            self.failed(taken, result)
-        done(None)
+        while any(self._place(partition) < end for partition, end in ends.items()):
+            self._given.clear()
+            await self._given.wait()
 
-    def _tell(self, said: Acknowledgement, done: Callable[[Any], None] | None = None) -> None:
-        me = self.subscription.subscription_id
-        self._means.acknowledgements.submit(AcknowledgeCall(done or _ignore, self._settings.caller, me, said))
-
-    def _spot(self, partition: int, offset: int) -> Spot:
-        return Spot(self.subscription.subscription_id, self._reader.places[partition][0], offset)
-
-    # What the store is told of the subscriber's place (see `Ledger`)
-
-    def reached(self, entries: Sequence[Mapping[Place, Given]]) -> Sequence[Spot]:
-        return [self._spot(*each) for each in self._outstanding.reached(entries).items()]
-
-    def stored(self, entries: Sequence[Mapping[Place, Given]], positions: Sequence[Spot]) -> None:
-        now = [self._spot(*each) for each in self._outstanding.settle(entries).items()]
-        if self._failed_before:
-            self._failed_before.difference_update(*entries)
-        told = {spot.partition_id: spot.offset for spot in positions}
-        # Something else was stored at the same time, and together they reach farther than either knew.
-        ahead = [spot for spot in now if spot.offset > told[spot.partition_id]]
-        if ahead:
-            self._tell(Acknowledgement(confirmed=ahead))
+    def _place(self, partition: int) -> int:
+        return self.reader.places.get(partition, (0, 0))[1]
 
     async def _leave_behind(self, lost: str | None) -> None:
         """The subscriber leaves. What it has acknowledged must not come again because of something before
@@ -268,19 +142,25 @@ class Feed:
         try:
             while True:
                 self._wake.clear()
-                if self._room() <= 0 or not await self._step():
+                if self.room() <= 0 or not await self._step():
                     await self._something()
         except Exception as error:
             log.info(
                 "a feed broke off", extra={"subscriber": self.subscription.subscriber, "error": str(error)}
             )
+            self._settings.together.remove(self)
             if self._ended is not None:
                 self._ended(error)
 
-    def _room(self) -> int:
+    def room(self) -> int:
+        """How many entries the subscriber may be given."""
         if not self._settings.acknowledged:
             return BATCH
         return min(BATCH, self._settings.prefetch - len(self._outstanding))
+
+    def wake(self) -> None:
+        """Looks for entries."""
+        self._wake.set()
 
     async def _step(self) -> bool:
         """Hands over what comes next: an entry that is due again, and new ones. False: there is nothing."""
@@ -289,25 +169,60 @@ class Feed:
         again = bool(self._retries) and self._retries[0][0] <= self._loop.time()
         if again:
             await self._again(*heappop(self._retries)[1:])
-            if self._room() <= 0:
+            if self.room() <= 0:
                 return True
-        found = await self._reader.look(self._room(), self._settings.caller)
-        if found is not None:
-            redelivered = self._redelivered.get(found.partition, 0)
-            if self._settings.acknowledged:
-                if self._settings.durable and found.next_offset > redelivered:
-                    await self._note(found.partition, found.next_offset)
-                self._outstanding.give(found.partition, found.first_offset, found.end - found.start)
-            self._unconfirmed = True
-            self._push(Batch(found.partition, found.chunk, found.start, found.end, 0, redelivered))
+        found = await self._look()
+        together = self._settings.together
+        if together.are_several and together.hand_over():
+            found = True
         if not self._settings.acknowledged:
             await self._confirm_now_and_then()
-        return again or found is not None
+        return again or found
+
+    async def _look(self) -> bool:
+        """Hands over what comes next without regard to other feeds, if there is something."""
+        self.is_looking = True
+        try:
+            found = await self.reader.look(self.room(), self._settings.caller, self._ordered_from)
+            if self._is_noted_before:
+                await self._note(found)
+            if found is not None:
+                self._give(found)
+        finally:
+            self.is_looking = False
+        return found is not None
+
+    def give_fetched(self, partition: int, end: int, limit: int) -> Slice | None:
+        """Hand over what comes next in this partition, to before the offset `end`, as far as it is fetched
+        (and noted, where that comes first). It is the turn of these entries among those of other feeds."""
+        if self._is_noted_before:
+            end = min(end, self._noted.get(partition, 0))
+        if end <= self.reader.places[partition][1]:
+            return None
+        found = self.reader.take_fetched(partition, end, limit, self._settings.caller)
+        if found is not None:
+            self._give(found)
+            if self._settings.durable:
+                self._wake.set()  # to confirm it
+        return found
+
+    def _give(self, found: Slice) -> None:
+        redelivered = self._redelivered.get(found.partition, 0)
+        if self._settings.acknowledged:
+            self._outstanding.give(found.partition, found.first_offset, found.end - found.start)
+        self._pushes += 1
+        self._push(Batch(found.partition, found.chunk, found.start, found.end, 0, redelivered))
+        self._given.set()
+
+    @property
+    def _is_noted_before(self) -> bool:
+        """Whether the store has to know of entries before the subscriber gets them."""
+        return self._settings.durable and self._settings.acknowledged
 
     async def _again(self, partition: int, offset: int, attempts: int) -> None:
         """An entry that failed is due. If retention has passed it, nobody misses it."""
-        partition_id = self._reader.places[partition][0]
-        found = await self._means.tails.fetch_one(partition_id, offset, self._settings.caller)
+        partition_id = self.reader.places[partition][0]
+        found = await self._services.tails.fetch_one(partition_id, offset, self._settings.caller)
         if found is None or not self._settings.acknowledged:
             self._tell(Acknowledgement(taken=[self._spot(partition, offset)]))
         if found is None:
@@ -317,37 +232,50 @@ class Feed:
         chunk, start = found
         self._push(Batch(partition, chunk, start, start + 1, attempts, offset + 1))
 
-    async def _note(self, partition: int, delivered_to: int) -> None:
-        noted, done = future.new()
-        call = DeliverCall(done, self._settings.caller, self._spot(partition, delivered_to))
-        self._means.deliveries.submit(call)
-        await noted
+    async def _note(self, found: Slice | None) -> None:
+        """Note as delivered what was found and, where other feeds come first, what is fetched already."""
+        ends = {}
+        if found is not None:
+            ends[found.partition] = found.next_offset
+        if self._settings.together.are_several:
+            for partition, (_, position) in self.reader.places.items():
+                ends[partition] = min(self.reader.fetched_to(partition), position + self.room())
+        noting = []
+        for partition, end in ends.items():
+            if end > max(self._noted.get(partition, 0), self._redelivered.get(partition, 0)):
+                noted, done = future.new()
+                call = DeliverCall(done, self._settings.caller, self._spot(partition, end))
+                self._services.deliveries.submit(call)
+                noting.append(noted)
+        for noted in noting:
+            await noted
+        for partition, end in ends.items():
+            self._noted[partition] = max(end, self._noted.get(partition, 0))
 
     async def _confirm_now_and_then(self) -> None:
         """For a durable subscriber at once, for others every now and then: it matters to retention only."""
         now = self._loop.time()
-        if self._unconfirmed and (self._settings.durable or now - self._confirmed_at >= CONFIRM_SECONDS):
+        if self._pushes != self._confirmed_pushes and (
+            self._settings.durable or now - self._confirmed_at >= CONFIRM_SECONDS
+        ):
             self._confirmed_at = now
             await self._confirm_pushed()
 
     async def _confirm_pushed(self) -> None:
-        if self._unconfirmed:
-            places = self._reader.places.items()
+        if self._pushes != self._confirmed_pushes:
+            places = self.reader.places.items()
             spots = [self._spot(each, position) for each, (_, position) in places if position]
             said, done = future.new()
+            pushes = self._pushes
             self._tell(Acknowledgement(confirmed=spots), done)
             await said
-            self._unconfirmed = False
+            self._confirmed_pushes = pushes
 
     async def _something(self) -> None:
         """Waits for new entries, for an acknowledgement, or for the time of the next retry."""
-        if not self._retries or self._room() <= 0:
+        if not self._retries or self.room() <= 0:
             await self._wake.wait()
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(self._retries[0][0]):
                 await self._wake.wait()
-
-
-def _ignore(result: Any) -> None:
-    """What could not be stored will be said again, or is true again when it is looked up."""

@@ -8,7 +8,10 @@ from functools import partial
 from weakref import WeakValueDictionary
 
 from nuncius.broker.claims import Claims
-from nuncius.broker.feed import Batch, Feed, Means, Settings
+from nuncius.broker.delivery.ordered_feeds import OrderedFeeds
+from nuncius.broker.delivery.send_order import SendOrder
+from nuncius.broker.feed import Feed
+from nuncius.broker.feed_parts import Batch, FeedServices, Settings
 from nuncius.broker.limits import Limits
 from nuncius.broker.listener import Listener
 from nuncius.broker.signals import Signals
@@ -34,6 +37,7 @@ class Feeds:
         subscriptions: Subscriptions,
         tails: Tails,
         signals: Signals,
+        order: SendOrder,
         listener: Listener,
         limits: Limits,
     ) -> None:
@@ -41,7 +45,8 @@ class Feeds:
         self._subscriptions = subscriptions
         self._listener = listener
         self._acknowledging = Acknowledging(limits.retry_delay, limits.max_attempts)
-        self._means = Means(
+        self._order = order
+        self._services = FeedServices(
             store,
             tails,
             signals,
@@ -50,6 +55,7 @@ class Feeds:
             limits.retry_delay,
         )
         self._feeds: set[Feed] = set()
+        self._together: WeakValueDictionary[Hashable, OrderedFeeds] = WeakValueDictionary()  # by caller
         self._claims = Claims(store, listener)
         self._users: Counter[_Names] = Counter()  # feeds that are not durable, open or opening
         self._turns: WeakValueDictionary[_Names, asyncio.Lock] = WeakValueDictionary()
@@ -71,8 +77,11 @@ class Feeds:
         """Begins to push what comes for this subscriber. One that is not durable lives as long as the feed;
         one that is has one feed at a time, and an older one ends with TakenOver, at whichever node it is.
         Without acknowledgement what was pushed counts as received; with it, at most `prefetch` entries are
-        outstanding. `writable` is awaited before each push. `ended` learns why a feed broke off."""
-        settings = Settings(durable, acknowledged, max(1, prefetch), writable, caller)
+        outstanding. `writable` is awaited before each push. `ended` learns why a feed broke off.
+
+        What this node stores comes to all feeds of a caller together in the order in which it was stored."""
+        together = self._together_with(caller)
+        settings = Settings(durable, acknowledged, max(1, prefetch), writable, caller, together)
         begin = partial(self._begin, push, settings, ended)
         if durable:
             return await self._begin_alone(
@@ -88,6 +97,14 @@ class Feeds:
             except BaseException:  # also when nobody waits for the feed any more
                 await self._leave(topic, subscriber)
                 raise
+
+    def _together_with(self, caller: Hashable) -> OrderedFeeds:
+        together = None if caller is None else self._together.get(caller)
+        if together is None:
+            together = OrderedFeeds(self._order)
+            if caller is not None:
+                self._together[caller] = together
+        return together
 
     async def _begin_alone(
         self, subscription: Subscription, begin: Callable[[Subscription], Awaitable[Feed]]
@@ -111,7 +128,7 @@ class Feeds:
         subscription: Subscription,
     ) -> Feed:
         reader = await self._subscriptions.reader(subscription)
-        feed = Feed(self._means, subscription, reader, push, settings, ended, self._closed)
+        feed = Feed(self._services, subscription, reader, push, settings, ended, self._closed)
         await feed.start()
         self._feeds.add(feed)
         return feed

@@ -16,6 +16,8 @@ from nuncius.store.taking import Taker
 
 LOST_SECONDS = 10.0  # how long the server may take to commit a call after its connection broke
 MAX_REASON = 1000  # characters
+RETRY_GRAIN = 0.02  # seconds: retries that are due within this time are returned together
+MAX_EXPECTED = 1000  # times at which retries are due; later ones wait for the next turn of the duty
 
 
 class Leases:
@@ -34,6 +36,10 @@ class Leases:
         self._look_again = look_again
         self._settling = store.combiner("settle", settle)
         self._releasing = store.combiner("release", Releasing(*self._retry).release)
+        self.retry_is_due = asyncio.Event()
+        """Set when a message that failed here has waited for the retry delay."""
+        self._expected = 0  # times at which it will be set
+        self._last_expected = 0.0
         self._untold: list[Callable[[], None]] = []  # what the store could not be told so far
         self._lost: dict[int, float] = {}  # batch: until when to look for it
 
@@ -60,6 +66,8 @@ class Leases:
                 done(result)
                 return
             self.came_back(result)
+            if reason is not None:
+                self.expect_retry()
             done(None)
 
         self._releasing.submit(LeaseCall(released, caller, lease_ids, clean(reason)))
@@ -109,6 +117,19 @@ class Leases:
         ids, reasons = zip(*((each, clean(reason)) for each, reason in released), strict=True)
         queues: Sequence[int] = await connection.fetchval(RELEASE, ids, reasons, *self._retry)
         return queues
+
+    def expect_retry(self) -> None:
+        """A message has just failed: have it returned as soon as its retry delay is over."""
+        loop = asyncio.get_running_loop()
+        at = loop.time() + self._retry[0] + RETRY_GRAIN
+        if at - self._last_expected >= RETRY_GRAIN and self._expected < MAX_EXPECTED:
+            self._expected += 1
+            self._last_expected = at
+            loop.call_at(at, self._retry_due)
+
+    def _retry_due(self) -> None:
+        self._expected -= 1
+        self.retry_is_due.set()
 
     async def return_due(self) -> int:
         """What waited long enough goes back into its queue, and so does what dead nodes held, or a client for

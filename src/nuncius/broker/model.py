@@ -1,7 +1,8 @@
 """What the broker's callers handle: the data of the domain, from wherever it is made."""
 
 from nuncius.broker.clients import FULL, READ_ONLY, Client
-from nuncius.broker.feed import Batch, Feed
+from nuncius.broker.feed import Feed
+from nuncius.broker.feed_parts import Batch
 from nuncius.broker.pubsub import Get
 from nuncius.broker.queue import Queue, QueueInfo
 from nuncius.broker.subscriptions import Reader, Subscription, SubscriptionInfo

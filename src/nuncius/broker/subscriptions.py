@@ -18,6 +18,9 @@ from nuncius.store.store import Store
 
 AT_ONCE = 32  # partitions that a reader looks at: what is found in all of them is in memory together
 
+# Of a partition and an offset: the next offset that a look must leave alone, if any.
+Bound = Callable[[int, int], int | None]
+
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
@@ -203,11 +206,12 @@ class Reader:
                 return found
             await self._signals.wait(self.subscription.topic.topic_id, version, None)
 
-    async def look(self, limit: int, caller: Hashable = None) -> Slice | None:
-        """The entries that come next, of one partition, if there are any."""
+    async def look(self, limit: int, caller: Hashable = None, bound: Bound | None = None) -> Slice | None:
+        """The entries that come next, of one partition, if there are any. What the bound excludes is fetched
+        all the same, for `take_fetched`."""
         if self._catalogue != self._signals.catalogue:
             await self.find_place()
-        version = self._signals.version(self.subscription.topic.topic_id)
+        version = self._version
         line = {
             partition: place
             for partition, place in self.places.items()
@@ -218,7 +222,9 @@ class Reader:
             if known is None:
                 break
             await asyncio.sleep(0)  # others have their turn, and sockets: everything may be at hand for long
-            return self._move(partition, *known, limit, caller)
+            found = self._move(partition, *known, limit, caller, bound)
+            if found is not None:
+                return found
         partitions = list(line)
         for start in range(0, len(partitions), AT_ONCE):
             some = partitions[start : start + AT_ONCE]
@@ -231,15 +237,48 @@ class Reader:
                 elif not isinstance(chunk, tuple):
                     raise NoSuchTopic(f"topic {self.subscription.topic.name!r} was deleted")
                 elif found is None:
-                    found = self._move(partition, *chunk, limit, caller)
+                    found = self._move(partition, *chunk, limit, caller, bound)
             if found is not None:
                 return found
         return None
 
-    def _move(self, partition: int, chunk: Chunk, start: int, limit: int, caller: Hashable) -> Slice:
-        found = Slice(partition, chunk, start, min(start + limit, len(chunk.entries.bodies)))
+    def take_fetched(self, partition: int, end: int, limit: int, caller: Hashable) -> Slice | None:
+        """Return what comes next in this partition, to before the offset `end`, as far as it is fetched."""
+        partition_id, position = self.places[partition]
+        known = self._tails.known(partition_id, position)
+        if known is None:
+            return None
+        return self._move(partition, *known, min(limit, end - position), caller, None)
+
+    def fetched_to(self, partition: int) -> int:
+        """The offset to which this partition is fetched without a gap, from the reader's place on."""
+        partition_id, position = self.places[partition]
+        known = self._tails.known(partition_id, position)
+        return position if known is None else known[0].entries.next_offset
+
+    def has_found_nothing(self, partition: int) -> bool:
+        """Whether a look found that this partition is at its end, and there is no news since."""
+        return self._empty.get(partition) == self._version
+
+    @property
+    def _version(self) -> int:
+        return self._signals.version(self.subscription.topic.topic_id)
+
+    def _move(
+        self, partition: int, chunk: Chunk, start: int, limit: int, caller: Hashable, bound: Bound | None
+    ) -> Slice | None:
+        partition_id, _ = self.places[partition]
+        first = chunk.entries.first_offset
+        end = min(start + limit, len(chunk.entries.bodies))
+        excluded = None if bound is None else bound(partition, first + start)
+        if excluded is not None and excluded < first + end:
+            end = excluded - first
+            if end == start:
+                self.places[partition] = (partition_id, excluded)  # retention may have passed what was before
+                return None
+        found = Slice(partition, chunk, start, end)
         self._on_delivery(caller, found.end - found.start)
         # To the back of the line, so that a busy partition does not starve the others.
-        partition_id, _ = self.places.pop(partition)
+        del self.places[partition]
         self.places[partition] = (partition_id, found.next_offset)
         return found

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from nuncius.broker import future
 from nuncius.broker.topics import Topics
 from nuncius.store.fetching import GONE, Entries
@@ -30,8 +32,7 @@ class Chunk:
     rendered: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(msgspec.Struct, frozen=True, gc=False):
     """Entries of a chunk, from index `start` to before `end`."""
 
     partition: int

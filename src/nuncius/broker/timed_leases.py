@@ -78,6 +78,8 @@ class TimedLeases:
         rows = await self._store.execute(RELEASE_TIMED, queue_id, lease_ids, clean(reason), *retry)
         _refuse_if_any(rows[0]["ended"])
         self._queues.leases.came_back(rows[0]["queues"])
+        if reason is not None:
+            self._queues.leases.expect_retry()
 
     async def extend(self, queue_id: int, lease_ids: Sequence[int], seconds: float) -> None:
         """The consumer has all of these for so many seconds from now on."""

@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import asyncpg
 
 from nuncius.broker import future
+from nuncius.broker.delivery.send_order import SendOrder
+from nuncius.broker.elsewhere import Elsewhere
 from nuncius.broker.errors import AlreadyExists, InvalidInput, NoSuchTopic
 from nuncius.broker.limits import (
     Limits,
@@ -22,6 +24,7 @@ from nuncius.broker.limits import (
 )
 from nuncius.broker.listener import Listener
 from nuncius.broker.names import Names
+from nuncius.broker.publish_lines import PublishLines
 from nuncius.broker.publishing import Publishing
 from nuncius.broker.signals import Signals
 from nuncius.broker.topic import PartitionInfo, Publisher, Retention, Topic, TopicInfo
@@ -34,19 +37,6 @@ from nuncius.store.store import Store
 PER_ENTRY = 200  # bytes of memory an accepted entry costs besides its body
 
 
-class Elsewhere(Protocol):
-    """What takes on entries that other nodes store or keep. In a cluster there is one."""
-
-    def publish(self, call: PublishCall, topic: Topic) -> bool:
-        """Whether it has taken the call on; if not, its entries belong here."""
-
-    def fetch(self, call: FetchCall) -> bool:
-        """Whether it has taken the call on."""
-
-    def find(self, call: FetchCall) -> None:
-        """Takes on a call whose entries are not here, contrary to what it knew."""
-
-
 class Topics:
     def __init__(self, store: Store, signals: Signals, listener: Listener, limits: Limits) -> None:
         self._store = store
@@ -55,12 +45,14 @@ class Topics:
         self._limits = limits
         self._publishing = store.combiner("publish", self._publish_batch, self._place_again, self._pack)
         self._packed: Shipment | None = None
+        self.order = SendOrder()
         self._fetching = store.combiner("fetch", fetch)
         # Round robin for entries that may go anywhere. Those that are stored together go to one partition: a
         # batch that goes to a hundred partitions costs as much as many batches.
         self._turn = 0
         self._turn_of = -1  # the batch that it is for
         self.names = Names(self._ensure)
+        self._lines = PublishLines(self.names, self._submit)
         self.elsewhere: Elsewhere | None = None
 
     def publish_soon(
@@ -80,10 +72,10 @@ class Topics:
         if there is none of that name. `count` is the publisher's count for the first entry."""
         call = self._call(topic, bodies, done, keys, headers, partition, publisher, count, caller)
         known = self.names.known(topic)
-        if known is not None:
+        if known is not None and not self._lines.lines:
             self._submit(call, known)
         else:
-            self.names.when_known(topic, partial(self._submit, call))
+            self._lines.enter(call)
 
     def _call(
         self,
@@ -127,7 +119,7 @@ class Topics:
             self.place(call, known)
             self._keep_here(call, known)
             calls.append(call)
-        return Publishing(calls, partial(self._place_again, calls), self.arrived)
+        return Publishing(calls, partial(self._place_again, calls), self.order, self.arrived)
 
     def arrived(self, topic_ids: Iterable[int]) -> None:
         """Wakes readers, here and at other nodes."""
@@ -160,8 +152,14 @@ class Topics:
         packed, self._packed = self._packed, None
         if packed is None or packed.calls is not calls:
             packed = Shipment(calls)
-        results = await packed.send(connection, wait)
-        self.arrived({call.topic_id for call in calls})
+        topic_ids = {call.topic_id for call in calls}
+        self.order.begin(topic_ids)
+        try:
+            results = await packed.send(connection, wait)
+            self.order.note(calls, results)
+        finally:
+            self.order.end(topic_ids)
+        self.arrived(topic_ids)
         return results
 
     def _pack(self, calls: Sequence[PublishCall]) -> None:

@@ -121,27 +121,30 @@ class Transactions:
             publishing = await self._topics.prepare(transaction.publishes)
             putting = self._queues.prepare(transaction.puts)
 
-            async def work(connection: Connection) -> tuple[Sequence[int], Noted]:
+            async def work(connection: Connection) -> tuple[Sequence[Any], Sequence[int], Noted]:
                 async with connection.transaction():
-                    # Locks are taken in the same order by everybody: topics, then queues, then leases.
-                    await publishing.carry_out(connection)
+                    # Locks are always taken in the same order: topics, then queues, then leases.
+                    placed = await publishing.carry_out(connection)
                     await putting.carry_out(connection)
                     returned = await self._queues.leases.carry_out(
                         connection, transaction.settled, transaction.released
                     )
-                    return returned, await self._feeds.note_in(connection, acknowledged.words)
+                    return placed, returned, await self._feeds.note_in(connection, acknowledged.words)
 
             async with self._slots:
-                returned, noted = await self._run(work, publishing)
+                with publishing.under_way():
+                    placed, returned, noted = await self._run(work, publishing)
+                    publishing.announce(placed)
         except BaseException as error:
             acknowledged.restore()
             if isinstance(error, asyncpg.PostgresError):
                 raise CallFailed(str(error)) from error
             raise
         acknowledged.stored(noted)
-        publishing.announce()
         putting.announce()
         self._queues.leases.came_back(returned)
+        if transaction.released:
+            self._queues.leases.expect_retry()
 
     async def _run(self, work: Callable[[Connection], Awaitable[Any]], publishing: Publishing) -> Any:
         while True:

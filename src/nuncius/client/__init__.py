@@ -13,6 +13,7 @@ from nuncius.client.errors import (
     NunciusError,
     OutcomeUnknown,
     Refused,
+    SubscriptionEnded,
     Timeout,
 )
 from nuncius.client.lease import AsyncLease
@@ -44,5 +45,6 @@ __all__ = [
     "Receipt",
     "Refused",
     "Subscription",
+    "SubscriptionEnded",
     "Timeout",
 ]

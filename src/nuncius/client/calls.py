@@ -43,7 +43,6 @@ class Calls:
         self._takers = Takers(self._caller)
         self._subscriptions: dict[int, AsyncSubscription] = {}
         self._paused: set[AsyncSubscription] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._max_body = -1  # not open yet
         self._identifying = asyncio.Lock()
         self.client_id = 0
@@ -76,6 +75,7 @@ class Calls:
     # What subscriptions use
 
     async def attach(self, subscription: AsyncSubscription, credit: int) -> None:
+        """Have the node send entries of a subscription. A new connection attaches it again."""
         packet = packets.Attach(
             self._caller.next_request(),
             subscription.topic,
@@ -88,7 +88,7 @@ class Calls:
         try:
             await self._caller.call(packet, self._timeout, repeatable=False)
         except errors.ConnectionLost:
-            pass  # the next connection attaches it again
+            pass
         except BaseException:
             subscription.attached(0)
             self.detach(packet.request)
@@ -131,16 +131,11 @@ class Calls:
         self._max_body = welcome.max_body
         self._outbox.max_rows = min(MAX_ROWS, welcome.max_batch)
         streams, self._subscriptions = self._subscriptions, {}
-        for subscription in streams.values():
-            task = self._loop.create_task(self._attach_again(subscription))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _attach_again(self, subscription: AsyncSubscription) -> None:
-        try:
-            await self.attach(subscription, subscription.prefetch)
-        except errors.NunciusError as error:
-            subscription.failed(error)
+        for stream, subscription in streams.items():
+            if subscription.is_attaching:  # its Attach goes out now
+                self._subscriptions[stream] = subscription
+            else:
+                subscription.attach_soon()
 
     def _pushed(self, packet: Any) -> bool:
         return push_for(self._subscriptions, packet)

@@ -15,6 +15,10 @@ class NotFound(NunciusError):
     """There is no such queue, topic, subscription or client."""
 
 
+class SubscriptionEnded(NotFound):
+    """A subscription cannot be read any more: it or its topic was deleted, or the node refuses it."""
+
+
 class AlreadyExists(NunciusError):
     """The name is taken."""
 
@@ -32,7 +36,7 @@ class OutcomeUnknown(NunciusError):
 
 
 class Timeout(OutcomeUnknown):
-    """No answer in time."""
+    """What the caller waits for, an answer or a message, did not come within the time it gave."""
 
 
 class ConnectionLost(OutcomeUnknown):
@@ -65,6 +69,11 @@ _BY_CODE: dict[int, type[NunciusError]] = {
     ErrorCode.CLOSING: ConnectionLost,
     ErrorCode.NOT_HELD: LeaseLost,
 }
+
+
+def is_temporary(error: NunciusError) -> bool:
+    """Return True if a call that may be repeated may succeed later."""
+    return isinstance(error, OutcomeUnknown | Refused | CannotConnect)
 
 
 def from_packet(code: int, text: str) -> NunciusError:

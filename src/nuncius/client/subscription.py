@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from nuncius.client import errors
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 PREFETCH = 10_000
 BUFFERED_BYTES = 32 << 20
+FIRST_PAUSE, LAST_PAUSE = 0.05, 2.0  # seconds between attempts to attach or to confirm
 
 
 class AsyncSubscription:
@@ -49,8 +50,9 @@ class AsyncSubscription:
         self._consumed = 0  # entries since the last Credit
         self._next: dict[int, int] = {}  # by partition: the offset that must come next
         self._dealt_with: dict[int, int] = {}  # by partition: to be confirmed
+        self._attaching: asyncio.Task[None] | None = None
         self._confirming: asyncio.Task[None] | None = None
-        self._failure: Exception | None = None
+        self._failure: errors.NunciusError | None = None
         self._closed = False
 
     async def __aenter__(self) -> "AsyncSubscription":
@@ -76,7 +78,8 @@ class AsyncSubscription:
             yield await self.next_batch()
 
     async def next_batch(self, timeout: float | None = None) -> list[Entry]:
-        """The entries that come next, at least one; raises Timeout if none come in time."""
+        """The entries that come next, at least one. Raises Timeout if none come in time, SubscriptionEnded if
+        none can come any more."""
         if self._read == len(self._current):
             await self._next_batch(timeout)
         batch = self._current[self._read :]
@@ -87,14 +90,13 @@ class AsyncSubscription:
         """Puts the next batch in place of the one that is read to its end, and so dealt with."""
         if self._auto_confirm and self._current:
             last = self._current[-1]
-            self._dealt_with[last.partition] = last.offset + 1
-            self._confirm_soon()
+            self.confirm_soon({last.partition: last.offset + 1})
         self._current, self._read = [], 0
         if not self._stream and self._failure is None:
-            await self._client.attach(self, self._prefetch)
+            self.attach_soon()
         while not self._batches:
             if self._failure is not None:
-                raise self._failure
+                raise self._new_error(self._failure)
             self._arrived.clear()
             try:
                 async with asyncio.timeout(timeout):
@@ -113,6 +115,7 @@ class AsyncSubscription:
         if self._closed:
             return
         self._closed = True
+        await _end(self._attaching)
         if self._stream:
             self._client.detach(self._stream)
         self._batches.clear()
@@ -121,8 +124,7 @@ class AsyncSubscription:
             # The last one that was handed out may not be dealt with; those before it are.
             entry = self._current[self._read - 2]
             self._dealt_with[entry.partition] = entry.offset + 1
-        if self._confirming is not None:
-            await self._confirming
+        await _end(self._confirming)
         await self._confirm_all()
 
     # From the client
@@ -134,6 +136,23 @@ class AsyncSubscription:
     @property
     def prefetch(self) -> int:
         return self._prefetch
+
+    @property
+    def is_attaching(self) -> bool:
+        return self._attaching is not None and not self._attaching.done()
+
+    def attach_soon(self, pause: float = 0) -> None:
+        """Have the node send entries, after a pause; try again until it does, or never will."""
+        if not (self.is_attaching or self._closed):
+            self._attaching = asyncio.get_running_loop().create_task(self._attach(pause))
+
+    def broke_off(self, error: errors.NunciusError) -> None:
+        """The node sends no more entries."""
+        if errors.is_temporary(error):
+            self._stream = 0
+            self.attach_soon(FIRST_PAUSE)
+        else:
+            self.failed(error)
 
     def received(self, packet: packets.Entries) -> None:
         expected = self._next.get(packet.partition, 0)
@@ -158,9 +177,32 @@ class AsyncSubscription:
                 self._client.pause(self)
             self._arrived.set()
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: errors.NunciusError) -> None:
+        """Reading cannot go on."""
         self._failure = error
         self._arrived.set()
+
+    def _new_error(self, failure: errors.NunciusError) -> errors.NunciusError:
+        """Make an error for one call. One that is raised again and again keeps all their tracebacks."""
+        if isinstance(failure, errors.Closed):
+            return errors.Closed(str(failure))
+        ended = errors.SubscriptionEnded(
+            f"subscription {self.subscriber!r} of topic {self.topic!r}: {failure}"
+        )
+        ended.__cause__ = failure
+        return ended
+
+    async def _attach(self, pause: float) -> None:
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                await self._client.attach(self, self._prefetch)
+            except errors.NunciusError as error:
+                if errors.is_temporary(error):
+                    pause = _longer(pause)
+                    continue
+                self.failed(error)
+            return
 
     def _take(self, batch: list[Entry]) -> None:
         if self._buffered > BUFFERED_BYTES:
@@ -176,19 +218,72 @@ class AsyncSubscription:
 
     # Confirming
 
-    def _confirm_soon(self) -> None:
-        if self._confirming is None or self._confirming.done():
+    def confirm_soon(self, positions: Mapping[int, int]) -> None:
+        """Confirm these positions of partitions in the background."""
+        self._dealt_with.update(positions)
+        if self._dealt_with and (self._confirming is None or self._confirming.done()):
             self._confirming = asyncio.get_running_loop().create_task(self._confirm_all())
 
     async def _confirm_all(self) -> None:
+        """Confirm what is dealt with; try again until the node has done it, or never will."""
+        pause = FIRST_PAUSE
         while self._dealt_with:
-            dealt_with, self._dealt_with = self._dealt_with, {}
             try:
-                for partition, position in dealt_with.items():
-                    await self._client.confirm_place(self, partition, position)
+                await self._confirm_some()
+                pause = FIRST_PAUSE
             except errors.NunciusError as error:
-                self.failed(error)
-                return
+                if self._closed:
+                    return
+                if not errors.is_temporary(error):
+                    self.failed(error)
+                    return
+                await asyncio.sleep(pause)
+                pause = _longer(pause)
+
+    async def _confirm_some(self) -> None:
+        for partition, position in list(self._dealt_with.items()):
+            await self._client.confirm_place(self, partition, position)
+            if self._dealt_with[partition] == position:  # else there is more to confirm by now
+                del self._dealt_with[partition]
+
+
+class Subscribing(Coroutine[Any, Any, AsyncSubscription]):
+    """What `AsyncClient.subscribe` returns. Await it for the subscription, or use it in `async with`, which
+    closes the subscription at the end."""
+
+    def __init__(self, work: Coroutine[Any, Any, AsyncSubscription]) -> None:
+        self._work = work
+
+    def __await__(self) -> Generator[Any, Any, AsyncSubscription]:
+        return self._work.__await__()
+
+    async def __aenter__(self) -> AsyncSubscription:
+        self._subscription = await self._work
+        return self._subscription
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._subscription.close()
+
+    # A task can be made of it, as of any coroutine.
+
+    def send(self, value: Any) -> Any:
+        return self._work.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._work.throw(*error)
+
+    def close(self) -> None:
+        self._work.close()
+
+
+async def _end(task: "asyncio.Task[None] | None") -> None:
+    if task is not None:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def _longer(pause: float) -> float:
+    return min(max(2 * pause, FIRST_PAUSE), LAST_PAUSE)
 
 
 def push_for(subscriptions: dict[int, AsyncSubscription], packet: Any) -> bool:
@@ -201,5 +296,5 @@ def push_for(subscriptions: dict[int, AsyncSubscription], packet: Any) -> bool:
         return True
     if type(packet) is packets.Error and packet.code != packets.ErrorCode.CLOSING:
         del subscriptions[packet.request]
-        subscription.failed(errors.from_packet(packet.code, packet.text))
+        subscription.broke_off(errors.from_packet(packet.code, packet.text))
     return False

@@ -1,6 +1,5 @@
 """Reading a subscription without asyncio: entries in order, each once, over every reconnect."""
 
-import asyncio
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
@@ -29,9 +28,6 @@ class Subscription:
         self._batch: list[Entry] = []  # under iteration; a reader may leave it and come back
         self._at = 0
         self._done: dict[int, Entry] = {}  # by partition: the last that is dealt with
-        self._to_confirm: dict[int, Entry] = {}  # the same, in the loop's hands
-        self._confirming: asyncio.Task[None] | None = None
-        self._failure: Exception | None = None
         self._closed = False
 
     def __enter__(self) -> "Subscription":
@@ -59,9 +55,8 @@ class Subscription:
             self._confirm_soon()
 
     def next_batch(self, timeout: float | None = None) -> list[Entry]:
-        """The entries that come next, at least one; raises Timeout if none come in time."""
-        if self._failure is not None:
-            raise self._failure
+        """The entries that come next, at least one. Raises Timeout if none come in time, SubscriptionEnded if
+        none can come any more."""
         if self._closed:
             raise errors.Closed("the subscription is closed")
         if self._at < len(self._batch):
@@ -105,23 +100,9 @@ class Subscription:
             self._background.submit(self._confirm, done)
 
     async def _confirm(self, done: dict[int, Entry]) -> None:
-        """In the loop. One confirmation is under way at a time; the next takes all that came meanwhile."""
-        self._to_confirm |= done
-        if self._confirming is None or self._confirming.done():
-            self._confirming = asyncio.get_running_loop().create_task(self._confirm_all())
-
-    async def _confirm_all(self) -> None:
-        while self._to_confirm:
-            done, self._to_confirm = self._to_confirm, {}
-            try:
-                for entry in done.values():
-                    await self._inner.confirm(entry)
-            except errors.NunciusError as error:
-                self._failure = error
-                return
+        """In the loop."""
+        self._inner.confirm_soon({partition: entry.offset + 1 for partition, entry in done.items()})
 
     async def _finish(self, done: dict[int, Entry]) -> None:
         await self._confirm(done)
-        if self._confirming is not None:
-            await self._confirming
         await self._inner.close()

@@ -17,7 +17,7 @@ from nuncius.client.model import (
     from_micros,
 )
 from nuncius.client.piles import PublishPile
-from nuncius.client.subscription import PREFETCH, AsyncSubscription
+from nuncius.client.subscription import PREFETCH, AsyncSubscription, Subscribing
 from nuncius.doors.telesto import packets
 
 
@@ -82,7 +82,7 @@ class TopicCalls(Calls):
             )
         ]
 
-    async def subscribe(
+    def subscribe(
         self,
         topic: str,
         subscriber: str,
@@ -91,16 +91,30 @@ class TopicCalls(Calls):
         holds_retention: bool = False,
         auto_confirm: bool = True,
         prefetch: int = PREFETCH,
-    ) -> AsyncSubscription:
+    ) -> Subscribing:
         """Subscribes, or goes on with the subscription of that name. `start`: 'latest' or 'earliest', for a
-        new one. Read it by iterating over it."""
+        new one. Read it by iterating over it: `async with client.subscribe(...) as subscription` closes it
+        afterwards, `subscription = await client.subscribe(...)` leaves that to you."""
+        return Subscribing(
+            self._subscribe(topic, subscriber, start, holds_retention, auto_confirm, max(1, prefetch))
+        )
+
+    async def _subscribe(
+        self,
+        topic: str,
+        subscriber: str,
+        start: str,
+        holds_retention: bool,
+        auto_confirm: bool,
+        prefetch: int,
+    ) -> AsyncSubscription:
         answer = await self._call(packets.Subscribe, topic, subscriber, start, holds_retention)
         return AsyncSubscription(
             self,
             topic,
             subscriber,
             number=answer.subscription,
-            prefetch=max(1, prefetch),
+            prefetch=prefetch,
             auto_confirm=auto_confirm,
         )
 

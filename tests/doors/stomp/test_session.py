@@ -44,6 +44,31 @@ async def test_who_subscribes_and_then_sends(ann: Peer) -> None:
     assert await ann.bodies(1) == [b"mine"]
 
 
+@pytest.mark.parametrize("count", [1, 250])
+@pytest.mark.parametrize("destination", ["/topic/a", "/queue/b"])
+async def test_own_messages_come_before_the_goodbye(ann: Peer, destination: str, count: int) -> None:
+    """A connection that sends to itself and then says DISCONNECT gets its messages before the RECEIPT."""
+    ann.send("SUBSCRIBE", id="0", destination=destination)
+    for n in range(count):
+        ann.send("SEND", b"%d" % n, destination=destination, receipt=str(n))
+    ann.send("DISCONNECT", receipt="bye")
+    frames = [await ann.frame() for _ in range(2 * count + 1)]
+    assert frames[-1] == Frame("RECEIPT", {"receipt-id": "bye"})
+    assert [each.body for each in frames if each.command == "MESSAGE"] == [b"%d" % n for n in range(count)]
+    await ann.closed()
+
+
+async def test_own_messages_of_a_transaction_come_before_the_goodbye(ann: Peer) -> None:
+    """So does what it sends to itself in a transaction."""
+    ann.send("SUBSCRIBE", id="0", destination="/topic/a")
+    ann.send("BEGIN", transaction="t")
+    ann.send("SEND", b"mine", destination="/topic/a", transaction="t")
+    ann.send("COMMIT", transaction="t")
+    ann.send("DISCONNECT", receipt="bye")
+    assert await ann.bodies(1) == [b"mine"]
+    assert (await ann.expect("RECEIPT")).headers == {"receipt-id": "bye"}
+
+
 async def test_subscribe_and_unsubscribe_at_once(ann: Peer) -> None:
     """Frames that change subscriptions do not overtake each other."""
     for n in range(10):

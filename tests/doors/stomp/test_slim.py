@@ -76,6 +76,14 @@ async def test_the_authors_client(node: Node) -> None:
         assert received[b"stocks"] == [b"price: 22.%d" % n for n in range(1, 20, 2)]
 
 
+async def test_there_are_no_patterns(node: Node) -> None:
+    """The slim dialect knows no patterns, so every character stands for itself."""
+    async with stranger(node) as peer:
+        await connect(peer, b"a.*", b"a.b")
+        peer.write(b"SEND\ntopic:a.b\n\n1\n\n\0SEND\ntopic:a.*\n\n2\n\n\0")
+        await hears(peer, message(b"a.b", b"1") + message(b"a.*", b"2"))
+
+
 async def test_one_byte_at_a_time(node: Node) -> None:
     """Frames may come in any pieces."""
     async with stranger(node) as peer:

@@ -155,6 +155,25 @@ async def test_a_nameless_durable_subscription(node: Node, ann: Peer) -> None:
     assert await subscribers(node) == []
 
 
+PATTERNS = ("/topic/*", "PRICE.>", "/topic/a.*.b", "/topic/stocks/#", "/queue/jobs.**")
+
+
+@pytest.mark.parametrize("destination", PATTERNS)
+@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
+async def test_patterns(ann: Peer, command: str, destination: str) -> None:
+    """A destination that other servers read as a pattern is an error that says so, not a name."""
+    headers = {"id": "0"} if command == "SUBSCRIBE" else {}
+    assert "patterns such as" in await ann.refused(command, destination=destination, **headers)
+
+
+async def test_names_with_the_characters_of_patterns(ann: Peer) -> None:
+    """Such a character within a word belongs to the name."""
+    for n, destination in enumerate(("/topic/C#", "a>b.c", "/queue/2*3", "/topic/##")):
+        await ann.subscribe(destination, id=str(n))
+        await ann.ask("SEND", b"%d" % n, destination=destination)
+        assert await ann.bodies(1) == [b"%d" % n]
+
+
 async def test_selectors(ann: Peer) -> None:
     """Who wants a part only is told that there is only everything."""
     text = await ann.refused("SUBSCRIBE", id="0", destination="/topic/news", selector="a = 1")

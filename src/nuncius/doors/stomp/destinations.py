@@ -1,5 +1,10 @@
-"""Destinations: `/queue/NAME` is a queue, `/topic/NAME` and a bare name are a topic."""
+"""Destinations: `/queue/NAME` is a queue, `/topic/NAME` and a bare name are a topic.
 
+Other servers read `*`, `**`, `#` and `>` as patterns where they are a whole part of a name, between dots or
+slashes. A client that says so does not mean a topic of that name, so it gets an error.
+"""
+
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -7,6 +12,8 @@ from nuncius.broker.limits import check_name
 from nuncius.doors.stomp.errors import Refused
 
 QUEUE, TOPIC = "/queue/", "/topic/"
+_PARTS = re.compile(r"[./]")
+_PATTERNS = frozenset(("*", "**", "#", ">"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +24,17 @@ class Destination:
 
 @lru_cache(maxsize=4096)  # senders name the same few again and again
 def parse(text: str) -> Destination:
+    """Parse a destination of STOMP."""
+    found = parse_literal(text)
+    for part in _PARTS.split(found.name):
+        if part in _PATTERNS:
+            raise Refused(f"patterns such as {part!r} are not supported: a destination is one queue or topic")
+    return found
+
+
+@lru_cache(maxsize=4096)
+def parse_literal(text: str) -> Destination:
+    """Parse a destination of a dialect that has no patterns."""
     if text.startswith(QUEUE):
         found = Destination(text.removeprefix(QUEUE), is_queue=True)
     elif text.startswith(TOPIC) or not text.startswith("/"):

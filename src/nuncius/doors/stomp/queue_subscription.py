@@ -16,6 +16,7 @@ from nuncius.doors.stomp.unacknowledged import Delivery, Unacknowledged
 
 LEASE_SECONDS = 3600.0  # how long to wait for a message before asking again
 LEASE_MESSAGES = 500  # at a time
+CATCH_UP_MESSAGES = 1000
 LEASE_BYTES = 1 << 20  # at a time, going by the last ones
 
 
@@ -50,13 +51,20 @@ class QueueSubscription:
     async def _lease(self) -> Sequence[Leased]:
         if self._is_over:
             return ()
-        room = self._prefetch - len(self._unacknowledged)
-        limit = max(1, min(room, LEASE_MESSAGES, LEASE_BYTES // self._typical_size))
         leased, done = future.new()
         self._waiter = self._consumer.broker.queues.lease_soon(
-            self._queue.queue_id, 0, done, limit=limit, wait=LEASE_SECONDS, caller=self._consumer.caller
+            self._queue.queue_id,
+            0,
+            done,
+            limit=self._limit(),
+            wait=LEASE_SECONDS,
+            caller=self._consumer.caller,
         )
         return await leased  # type: ignore[no-any-return]
+
+    def _limit(self) -> int:
+        room = self._prefetch - len(self._unacknowledged)
+        return max(1, min(room, LEASE_MESSAGES, LEASE_BYTES // self._typical_size))
 
     def _deliver(self, leased: Sequence[Leased]) -> None:
         if self._is_over:
@@ -138,6 +146,19 @@ class QueueSubscription:
             self._unacknowledged.restore(claimed)
 
     # The end
+
+    async def catch_up(self) -> None:
+        """Return when everything was sent that is in the queue now, if that is not very much."""
+        left = CATCH_UP_MESSAGES
+        while left > 0:
+            leased, done = future.new()
+            limit = min(self._limit(), left)
+            self._consumer.broker.queues.lease_soon(
+                self._queue.queue_id, 0, done, limit=limit, caller=self._consumer.caller
+            )
+            found = await leased
+            self._deliver(found)
+            left = left - limit if len(found) == limit else 0
 
     async def close(self, reason: str | None) -> None:
         """What was sent and not acknowledged goes back: as a failed attempt if there is a reason."""

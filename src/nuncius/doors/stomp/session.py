@@ -184,6 +184,7 @@ class StompSession:
         to = parse(required(frame, "destination"))
         message = sent(frame, to_queue=to.is_queue)
         transaction = frame.headers.get("transaction")
+        self._subscribing.note_sent(to)
         if transaction is None:
             self._hand_on()
             self._outbox.send(to, message, partial(self._done, frame, answer))
@@ -242,6 +243,9 @@ class StompSession:
         self._wait_for(frame, answer, self._say_goodbye())
 
     async def _say_goodbye(self) -> None:
-        """Who comes back finds durable subscriptions where it left them."""
+        """Send the client what it has sent to itself. Durable subscriptions keep their place."""
         self._transactions.abort_all()
+        await self._idle.wait()
+        if not self._has_failed:
+            await self._subscribing.deliver_own()
         await self._subscribing.close()

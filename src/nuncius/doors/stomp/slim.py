@@ -15,7 +15,7 @@ from nuncius.doors.stomp.answers import Answer, Answers
 from nuncius.doors.stomp.audience import Audience
 from nuncius.doors.stomp.background import Background
 from nuncius.doors.stomp.carrier import Carrier
-from nuncius.doors.stomp.destinations import parse
+from nuncius.doors.stomp.destinations import parse_literal
 from nuncius.doors.stomp.errors import Refused, explain
 from nuncius.doors.stomp.line import Line
 from nuncius.doors.stomp.rendering import slim_bodies
@@ -197,7 +197,7 @@ class SlimSession:
 def _topic(text: str | None) -> str:
     if text is None:
         raise Refused("a topic has a name")
-    destination = parse(text)
+    destination = parse_literal(text)
     if destination.is_queue:
         raise Refused("there are only topics here")
     return destination.name

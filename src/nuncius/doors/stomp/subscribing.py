@@ -1,5 +1,6 @@
 """SUBSCRIBE and UNSUBSCRIBE: the subscriptions of a connection, and whom an ACK is for."""
 
+import asyncio
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 
@@ -40,6 +41,11 @@ class Wish:
     durable: str | None
     start: str
 
+    @property
+    def hears_its_own(self) -> bool:
+        """Whether messages of the connection to itself have to come before its end, or never do."""
+        return self.ack == AUTO and self.durable is None
+
     def is_same_place(self, other: "Wish") -> bool:
         return (self.durable, self.destination) == (other.durable, other.destination)
 
@@ -65,6 +71,8 @@ class Subscribing:
         self._entries: dict[str, _Entry] = {}
         self._by_number: dict[str, AnySubscription] = {}
         self._numbers = 0
+        self._heard: set[Destination] = set()  # of subscriptions that end with the connection, without ACK
+        self._sent_to: set[Destination] = set()  # those of them that the connection has sent to
         self._is_over = False
         self._pattern = Consumer(
             broker, carrier, background, caller, ended, self._version, 0, b"", False, False
@@ -90,6 +98,8 @@ class Subscribing:
         subscription = await self._open(wish, consumer)
         self._entries[wish.key] = _Entry(wish, subscription)
         self._by_number[str(number)] = subscription
+        if wish.hears_its_own:
+            self._heard.add(wish.destination)
         if self._is_over:
             await subscription.close(GOODBYE)
 
@@ -142,6 +152,20 @@ class Subscribing:
         if found is None:
             raise Refused(f"no message {ack_id[:100]!r} waits for an acknowledgement")
         return found, ack_id
+
+    def note_sent(self, to: Destination) -> None:
+        """Note that the connection sends to this destination."""
+        if to in self._heard:
+            self._sent_to.add(to)
+
+    async def deliver_own(self) -> None:
+        """Return when the connection was sent what it has sent to itself."""
+        own = [
+            entry.subscription.catch_up()
+            for entry in self._entries.values()
+            if entry.wish.hears_its_own and entry.wish.destination in self._sent_to
+        ]
+        await asyncio.gather(*own, return_exceptions=True)  # what cannot be delivered now never is
 
     def stop(self, reason: str | None) -> None:
         """No more messages. What is not acknowledged was a failed attempt if there is a reason."""

@@ -1,6 +1,8 @@
 """A subscriber of a topic. The broker's feed brings the entries; here they become frames."""
 
+import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -9,6 +11,9 @@ from nuncius.broker.model import Batch, Feed, Transaction
 from nuncius.doors.stomp.consumer import Consumer
 from nuncius.doors.stomp.rendering import Tails, entry_id, now_ms, redelivery_lines, tails
 from nuncius.doors.stomp.unacknowledged import Delivery, Unacknowledged
+
+CATCH_UP_MESSAGES = 1000
+CATCH_UP_SECONDS = 5.0  # for clients that do not read
 
 Place = tuple[int, int]  # partition, offset
 
@@ -127,6 +132,12 @@ class TopicSubscription:
             self._unacknowledged.restore(claimed)
 
     # The end
+
+    async def catch_up(self) -> None:
+        """Return when everything was sent that is stored now, if that is not very much."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CATCH_UP_SECONDS):
+                await self.feed.catch_up(CATCH_UP_MESSAGES)
 
     async def close(self, reason: str | None) -> None:
         """What was not acknowledged comes again to a durable subscriber."""

@@ -1,0 +1,1 @@
+"""Delivery: how entries of topics reach their subscribers."""

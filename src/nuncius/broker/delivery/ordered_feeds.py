@@ -1,0 +1,128 @@
+"""The feeds of one connection, which hand over entries of several topics in the order of sending.
+
+Each feed looks for entries by itself. Those that this node did not store, or too long ago to remember, it
+hands over as it finds them. The others it only fetches; `hand_over` then takes from the feeds in turn what
+comes next, until it comes to entries that are not fetched yet. Their feed goes on when it has them.
+
+A feed whose subscriber has as much as it may have unacknowledged does not hold up the others.
+"""
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heapreplace
+from typing import Protocol
+
+from nuncius.broker.delivery.send_order import SendOrder, Stretch
+from nuncius.broker.subscriptions import Reader
+from nuncius.broker.tails import Slice
+
+MAX_ENTRIES = 500  # handed over in one go
+MAX_BYTES = 1 << 20
+
+
+class OrderedFeed(Protocol):
+    """What is asked of a feed."""
+
+    reader: Reader
+    is_looking: bool
+    """Whether the feed is about to hand over something by itself, or to find that there is nothing."""
+
+    def room(self) -> int:
+        """Return how many entries the subscriber may be given."""
+
+    def give_fetched(self, partition: int, end: int, limit: int) -> Slice | None:
+        """Hand over what is fetched, from the reader's place to before this offset."""
+
+    def wake(self) -> None:
+        """Have the feed look for entries."""
+
+
+class OrderedFeeds:
+    def __init__(self, order: SendOrder) -> None:
+        self._order = order
+        # And the number of the topic's last stretch when the feed had handed over everything.
+        self._feeds: dict[OrderedFeed, int] = {}
+
+    @property
+    def are_several(self) -> bool:
+        return len(self._feeds) > 1
+
+    def add(self, feed: OrderedFeed) -> None:
+        self._feeds[feed] = 0
+        for each in self._to_watch(feed):
+            self._order.watch(_topic_of(each))
+
+    def remove(self, feed: OrderedFeed) -> None:
+        if feed not in self._feeds:
+            return
+        for each in self._to_watch(feed):
+            self._order.unwatch(_topic_of(each))
+        del self._feeds[feed]
+        for each in self._feeds:  # they may have waited for this one
+            each.wake()
+
+    def _to_watch(self, feed: OrderedFeed) -> Sequence[OrderedFeed]:
+        """The feeds that are several because of this one. A feed that is alone does without order."""
+        if len(self._feeds) == 2:
+            return list(self._feeds)
+        return [feed] if self.are_several else []
+
+    def ordered_from(self, feed: OrderedFeed, partition: int, position: int) -> int | None:
+        """Return the offset, from this position on, from which entries are handed over in order only. None:
+        all that is there may be handed over."""
+        if not self.are_several:
+            return None
+        topic_id = _topic_of(feed)
+        stretch = self._order.find(topic_id, partition, position)
+        if stretch is not None:
+            return max(position, stretch.start)
+        # An entry may be visible a moment before the node that stores it learns its offset.
+        return position if self._order.is_under_way(topic_id) else None
+
+    def hand_over(self) -> bool:
+        """Hand over what comes next, as far as it is fetched. Return False if that is nothing."""
+        line = [
+            (stretch, n, partition, feed)
+            for n, feed in enumerate(self._feeds)
+            for stretch, partition in self._next_of(feed)
+        ]
+        heapify(line)
+        entries, size = MAX_ENTRIES, MAX_BYTES
+        while line:
+            _, n, partition, feed = line[0]
+            if feed.room() <= 0:
+                heappop(line)
+                continue
+            found = None
+            if entries > 0 and size > 0 and not feed.is_looking:
+                found = feed.give_fetched(partition, line[0][0].end, min(feed.room(), entries))
+            if found is None:
+                if not feed.is_looking:  # else it comes here by itself
+                    feed.wake()
+                break
+            entries -= found.end - found.start
+            size -= sum(map(len, found.chunk.entries.bodies[found.start : found.end]))
+            following = self._order.find(_topic_of(feed), partition, found.next_offset)
+            if following is None:
+                heappop(line)
+            else:
+                heapreplace(line, (following, n, partition, feed))
+        return entries < MAX_ENTRIES
+
+    def _next_of(self, feed: OrderedFeed) -> Sequence[tuple[Stretch, int]]:
+        """The next stretch of each partition that has one."""
+        topic_id = _topic_of(feed)
+        latest = self._order.latest(topic_id)
+        if self._feeds[feed] == latest:
+            return ()
+        found = [
+            (stretch, partition)
+            for partition, (_, position) in feed.reader.places.items()
+            if (stretch := self._order.find(topic_id, partition, position)) is not None
+        ]
+        if not found:
+            self._feeds[feed] = latest
+        return [each for each in found if not feed.reader.has_found_nothing(each[1])]
+
+
+def _topic_of(feed: OrderedFeed) -> int:
+    return feed.reader.subscription.topic.topic_id
