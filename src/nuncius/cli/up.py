@@ -22,6 +22,7 @@ from nuncius.cli.node_options import (
     OnLeash,
     PartitionThreshold,
     ReadyFile,
+    StoreTimeout,
     leave,
     one_store,
     port,
@@ -93,6 +94,7 @@ def up(
     ] = 2.0,
     partition_threshold: PartitionThreshold = 1_000_000,
     inactive_after: InactiveAfter = 300.0,
+    store_timeout: StoreTimeout = 10.0,
     allow_origin: Annotated[
         list[str] | None,
         typer.Option(
@@ -146,6 +148,7 @@ def up(
             retry_delay=retry_delay,
             partition_threshold=partition_threshold,
             inactive_after=inactive_after,
+            store_timeout=store_timeout,
             read_only_console=read_only_console,
             allowed_origins=sites,
         )
