@@ -11,4 +11,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "spark")
 
-pytest_plugins = ["fix_store", "fix_connections", "fix_broker", "fix_coverage", "fix_proxy", "fix_asyncio"]
+pytest_plugins = [
+    "fix_store",
+    "fix_connections",
+    "fix_broker",
+    "fix_coverage",
+    "fix_proxy",
+    "fix_asyncio",
+    "fix_servers",
+]

@@ -8,6 +8,7 @@ import asyncpg
 import pytest
 
 from cli.commands import nuncius
+from fix_servers import OwnServer
 from nuncius import testing
 from nuncius.cli import examination
 from nuncius.cli.findings import Finding, State
@@ -79,6 +80,15 @@ def test_no_store(store: str) -> None:
     assert done.returncode == 1
     states = {found["check"]: found["state"] for found in json.loads(done.stdout)}
     assert states == {"Python": "ok", "database": "fail", "node": "warn"}
+
+
+def test_a_store_that_accepts_no_writes(own_server: OwnServer) -> None:
+    """A standby, or a server that was demoted, fails, and the reason is told."""
+    own_server.accept_writes(yes=False)
+    done = nuncius("doctor", "--store", own_server.dsn, "--url", NOWHERE)
+    assert done.returncode == 1
+    assert "fail  database" in done.stdout
+    assert "accepts no writes" in done.stdout
 
 
 def test_wrong_use(tmp_path: Path) -> None:

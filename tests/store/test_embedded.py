@@ -91,7 +91,7 @@ async def test_settings(data_dir: Path) -> None:
         "synchronous_commit": "on",
         "data_checksums": "on",
         "listen_addresses": "",
-        "max_connections": "200",
+        "max_connections": "500",
         "jit": "off",
         "server_encoding": "UTF8",
         "work_mem": "7MB",

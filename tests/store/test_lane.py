@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fix_store import let_in
+from nuncius.store.connector import Connector
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreUnavailable
 from nuncius.store.lane import Lane
@@ -14,8 +15,16 @@ from racing import backends, terminate, until
 
 
 @pytest.fixture
-async def lane(dsn: str) -> AsyncIterator[Lane]:
-    made = Lane(dsn, "test", patience=20)
+async def connector(dsn: str) -> AsyncIterator[Connector]:
+    made = Connector(dsn)
+    await made.open()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def lane(connector: Connector) -> AsyncIterator[Lane]:
+    made = Lane(connector, "test", patience=20)
     yield made
     await made.close()
 
@@ -52,9 +61,9 @@ async def test_discarding(lane: Lane, observer: Connection) -> None:
     await until(gone)
 
 
-async def test_settings(dsn: str) -> None:
+async def test_settings(connector: Connector) -> None:
     """Settings of the lane are those of its connection, also after a reconnect."""
-    lane = Lane(dsn, "test", patience=20, settings={"lock_timeout": "123ms"})
+    lane = Lane(connector, "test", patience=20, settings={"lock_timeout": "123ms"})
     for _ in range(2):
         connection = await lane.connection()
         assert await connection.fetchval("show lock_timeout") == "123ms"
@@ -76,9 +85,10 @@ async def test_a_database_that_lets_nobody_in(
     assert await (await waiting).fetchval("select 1") == 1
 
 
-async def test_nobody_there(tmp_path: object) -> None:
-    """When no server answers, callers wait as long as they are made to, then get a clear error."""
-    lane = Lane(f"postgresql://nobody@/nothing?host={tmp_path}", "test", patience=0.1)
+async def test_nobody_there(dsn: str, connector: Connector) -> None:
+    """When no server takes the connection, callers wait as long as they are made to, then get an error."""
+    let_in(dsn, may=False)
+    lane = Lane(connector, "test", patience=0.1)
     waiting = [asyncio.ensure_future(lane.connection()) for _ in range(3)]
     for outcome in await asyncio.gather(*waiting, return_exceptions=True):
         assert isinstance(outcome, StoreUnavailable)
@@ -87,6 +97,7 @@ async def test_nobody_there(tmp_path: object) -> None:
         with pytest.raises(StoreUnavailable):
             await lane.connection()
     await lane.close()
+    let_in(dsn, may=True)
 
 
 async def test_a_store_that_is_not_there(tmp_path: object) -> None:
@@ -96,15 +107,17 @@ async def test_a_store_that_is_not_there(tmp_path: object) -> None:
         await store.open()
 
 
-async def test_closing_while_connecting(tmp_path: object) -> None:
-    """Closing does not wait for a server that is not there."""
-    lane = Lane(f"postgresql://nobody@/nothing?host={tmp_path}", "test", patience=60)
+async def test_closing_while_connecting(dsn: str, connector: Connector) -> None:
+    """Closing does not wait for a server that takes no connection."""
+    let_in(dsn, may=False)
+    lane = Lane(connector, "test", patience=60)
     waiting = asyncio.ensure_future(lane.connection())
     await asyncio.sleep(0)
     async with asyncio.timeout(40):
         await lane.close()
     waiting.cancel()
     await asyncio.wait([waiting])
+    let_in(dsn, may=True)
 
 
 async def test_read_committed_everywhere(dsn: str, connection: Connection) -> None:

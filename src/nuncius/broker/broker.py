@@ -27,6 +27,7 @@ from nuncius.broker.tails import Tails
 from nuncius.broker.timed_leases import TimedLeases
 from nuncius.broker.topics import Topics
 from nuncius.broker.transactions import Transaction, Transactions
+from nuncius.store.connector import SILENCE_SECONDS
 from nuncius.store.pressure import Pressure
 from nuncius.store.store import Store
 
@@ -72,12 +73,18 @@ class Broker:
     subscriptions: Subscriptions
 
     def __init__(
-        self, dsn: str, *, limits: Limits | None = None, patience: float = 30.0, onlooker: bool = False
+        self,
+        dsn: str,
+        *,
+        limits: Limits | None = None,
+        patience: float = 30.0,
+        silence: float = SILENCE_SECONDS,
+        onlooker: bool = False,
     ) -> None:
         """An onlooker is not one of the nodes: it has no duties, and nobody has to tell it what is new."""
         self.limits = limits or Limits()
         self._onlooker = onlooker
-        self._store = Store(dsn, patience=patience)
+        self._store = Store(dsn, patience=patience, silence=silence)
         self._signals = Signals()
         self.counters = Counters()
         self.counters.attach(self._store)
@@ -92,6 +99,11 @@ class Broker:
     @property
     def store(self) -> Store:
         return self._store
+
+    def accompany(self, store: Store) -> None:
+        """Have another store of this node counted and given up together with the broker's."""
+        self.counters.attach(store)
+        self._store.take_along(store)
 
     @property
     def catalogue(self) -> int:

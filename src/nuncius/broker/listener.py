@@ -14,9 +14,9 @@ from functools import partial
 
 from nuncius.broker.background import BackgroundWork
 from nuncius.broker.signals import Signals
+from nuncius.store.connecting import CONNECTION_ERRORS
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreUnavailable
-from nuncius.store.lane import CONNECTION_ERRORS
 from nuncius.store.store import Store
 
 log = logging.getLogger(__name__)

@@ -3,29 +3,24 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import asyncpg
-
+from nuncius.store.connecting import CONNECTING_ERRORS
+from nuncius.store.connector import Connector
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreUnavailable
-from nuncius.store.lane import CONNECTION_ERRORS
-
-CONNECT_SECONDS = 10
-_REFUSALS: tuple[type[Exception], ...] = (*CONNECTION_ERRORS, asyncpg.PostgresError)
 
 
 @asynccontextmanager
 async def connected(dsn: str) -> AsyncIterator[Connection]:
+    """Connect to a store that accepts writes; if it falls silent, the connection breaks."""
+    connector = Connector(dsn)
+    await connector.open()
     try:
-        connection = await asyncpg.connect(
-            dsn, timeout=CONNECT_SECONDS, server_settings={"application_name": "nuncius command"}
-        )
-    except TimeoutError as error:
-        raise StoreUnavailable(
-            f"cannot connect to the store: no answer within {CONNECT_SECONDS} seconds"
-        ) from error
-    except _REFUSALS as error:
-        raise StoreUnavailable(f"cannot connect to the store: {error}") from error
-    try:
-        yield connection
+        connection = await connector.connect("command")
+        try:
+            yield connection
+        finally:
+            await connection.close()
+    except CONNECTING_ERRORS as error:
+        raise StoreUnavailable(f"the connection to the store broke: {error}") from error
     finally:
-        await connection.close()
+        await connector.close()

@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from nuncius.cli.listeners import Sockets
-from nuncius.cli.stopping import stop_event
+from nuncius.cli.stopping import giving_up, stop_event
 from nuncius.cluster.dialects import Dialect
 from nuncius.cluster.ring_settings import RingSettings
 from nuncius.cluster.role_names import ALL_IN_ONE
@@ -81,6 +81,8 @@ class NodeSettings(msgspec.Struct, frozen=True):
     """The console shows and does not change."""
     queue_dialect: Dialect = Dialect.AUTO
     """How the partitioned queue's API answers."""
+    store_timeout: float = 10.0
+    """Seconds of silence after which connections to the store are broken off and it is looked for again."""
     console_port: int | None = None
     """Where the console of several workers is, on the loopback address; None: the node has one of its own."""
 
@@ -130,8 +132,10 @@ async def serve(
         max_attempts=settings.max_attempts,
         retry_delay=settings.retry_delay,
     )
+    broker = Broker(settings.dsn, limits=limits, silence=settings.store_timeout)
     async with (
-        Broker(settings.dsn, limits=limits) as broker,
+        giving_up(stop, broker.store.give_up),
+        broker,
         participating(broker, settings) as participant,
         _open_doors(broker, settings, sockets, stop.set) as doors,
         entered(participant, settings, doors) as endpoints,
@@ -201,6 +205,7 @@ async def _open_doors(
     from nuncius.doors.zeromq.door import ZeromqDoor
 
     assert isinstance(broker, Broker)
+    await broker.store.connect_lanes()
     broker.actors.inactive_after = settings.inactive_after
     trace = None if settings.trace is None else NodeTrace(Path(settings.trace))
     stomp = StompDoor(broker, settings.max_connections)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from nuncius.broker import Broker
 from nuncius.cli.node import Announce, Endpoint, Endpoints, NodeSettings, cannot_listen, warn_of_strangers
-from nuncius.cli.stopping import stop_event
+from nuncius.cli.stopping import giving_up, stop_event
 from nuncius.cluster.balancer import Balancer
 from nuncius.cluster.members import Member, Members
 from nuncius.cluster.role_names import BALANCER
@@ -57,10 +57,10 @@ async def serve_balancer(settings: NodeSettings, announce: Announce, *, on_leash
     """Runs a node that is a balancer and nothing else, until it is told to stop."""
     stop = stop_event(on_leash=on_leash)
     warn_of_strangers(settings.host)
-    store = Store(settings.dsn)
+    store = Store(settings.dsn, silence=settings.store_timeout)
     await store.open()
     try:
-        async with _balancing(settings) as (balancer, port):
+        async with giving_up(stop, store.give_up), _balancing(settings) as (balancer, port):
 
             async def heard(members: Sequence[Member]) -> None:
                 balancer.learn(members)

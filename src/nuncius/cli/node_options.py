@@ -59,6 +59,14 @@ AllowOrigin = Annotated[
         help="A site whose pages may use HTTP and WebSockets, like https://example.org. Repeatable.",
     ),
 ]
+StoreTimeout = Annotated[
+    float,
+    typer.Option(
+        min=0.1,
+        help="Seconds of silence after which connections to the store are broken off, "
+        "and it is looked for again.",
+    ),
+]
 HowMuchToLog = Annotated[LogLevel, typer.Option(help="How much to log.")]
 HowToLog = Annotated[LogFormat, typer.Option(help="How to log.")]
 OnLeash = Annotated[bool, typer.Option(hidden=True, help="Say on stdout when ready; stop when stdin ends.")]

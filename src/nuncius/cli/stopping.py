@@ -8,11 +8,13 @@ process at once.
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
+GIVE_UP_SECONDS = 8.0
 _AT_ONCE = 128  # the exit status of a process that a signal ended, by the custom of shells
 
 
@@ -42,3 +44,22 @@ def stop_event(*, on_leash: bool = False, last_act: Callable[[], None] | None = 
     if on_leash:
         loop.add_reader(sys.stdin.fileno(), read)
     return event
+
+
+@contextlib.asynccontextmanager
+async def giving_up(
+    stop: asyncio.Event, act: Callable[[], None], seconds: float = GIVE_UP_SECONDS
+) -> AsyncIterator[None]:
+    """Call `act` if the block has not ended so many seconds after the process was told to stop: it refuses
+    what would wait longer, such as requests while the store is away."""
+
+    async def wait() -> None:
+        await stop.wait()
+        await asyncio.sleep(seconds)
+        act()
+
+    waiting = asyncio.create_task(wait())
+    try:
+        yield
+    finally:
+        waiting.cancel()

@@ -23,6 +23,7 @@ from nuncius.cli.node_options import (
     PartitionThreshold,
     QueueDialect,
     ReadyFile,
+    StoreTimeout,
     begin,
     origins,
     port,
@@ -99,6 +100,7 @@ def up(
     partition_threshold: PartitionThreshold = 1_000_000,
     inactive_after: InactiveAfter = 300.0,
     queue_dialect: QueueDialect = Dialect.AUTO,
+    store_timeout: StoreTimeout = 10.0,
     allow_origin: AllowOrigin = None,
     read_only_console: Annotated[
         bool, typer.Option("--read-only-console", help="The console at /console shows and changes nothing.")
@@ -146,6 +148,7 @@ def up(
             partition_threshold=partition_threshold,
             inactive_after=inactive_after,
             queue_dialect=queue_dialect,
+            store_timeout=store_timeout,
             read_only_console=read_only_console,
             allowed_origins=sites,
         )

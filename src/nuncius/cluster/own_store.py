@@ -49,7 +49,8 @@ class OwnStore:
     def __init__(self, dsn: str, broker: Broker) -> None:
         self._broker = broker
         self._common = broker.store
-        self._store = Store(dsn, patience=self._common.patience)
+        self._store = Store(dsn, patience=self._common.patience, silence=self._common.silence)
+        self._common.take_along(self._store)
         self.holding = self._store.lane("own store")
         self._publishers: Names[Publisher] = Names(self._find_publisher)
         self._partition_ids: set[int] = set()
@@ -65,6 +66,7 @@ class OwnStore:
         self._fetching = self._store.combiner("fetch", self._fetch_batch)
         try:
             await self._take()
+            await self._store.connect_lanes()
             await self._introduce()
             await self.copy()
             await self.tell()

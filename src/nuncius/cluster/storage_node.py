@@ -18,6 +18,7 @@ from nuncius.cluster.storage_owner import Owner
 from nuncius.cluster.storage_ownership import Ownership
 from nuncius.cluster.storage_peers import Connect, Registered
 from nuncius.cluster.storage_ring import RingStorage
+from nuncius.store.connector import SILENCE_SECONDS
 from nuncius.store.keys import Keys
 from nuncius.store.store import Store
 
@@ -36,15 +37,16 @@ class StorageNode:
         *,
         clock: Clock | None = None,
         patience: float = 30.0,
+        silence: float = SILENCE_SECONDS,
         give_up: Callable[[Exception], None] = lambda error: None,
         observe: Callable[[Store], None] = lambda store: None,
     ) -> None:
-        """`give_up` is called when another process has become the owner of the keys; `observe` may see to it
-        that what the store does is counted."""
+        """`give_up` is called when another process has become the owner of the keys; `observe` gets the
+        store, which is to be counted, and given up, with the node's."""
         self._settings = settings
         self._connect = connect
         self._clock = clock or Clock()
-        self._store = Store(dsn, patience=patience)
+        self._store = Store(dsn, patience=patience, silence=silence)
         observe(self._store)
         self._ownership = Ownership(self._store, shared=settings is None, lost=give_up)
         self._master: Master | None = None
@@ -55,6 +57,7 @@ class StorageNode:
         await self._store.open()
         await self._ownership.take()
         self.keys = Keys(self._store)
+        await self._store.connect_lanes()
         self._notes = await self.keys.notes()
         settings = self._settings
         if settings is not None:

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable
 
 from nuncius.cluster.storage import StorageError
+from nuncius.store.connecting import CONNECTION_ERRORS
 from nuncius.store.errors import StoreUnavailable
-from nuncius.store.lane import CONNECTION_ERRORS
 from nuncius.store.store import Store
 
 log = logging.getLogger(__name__)

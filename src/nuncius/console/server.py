@@ -23,6 +23,7 @@ PATH = "/console"
 TITLE = "Nuncius"
 SLEEP_SECONDS = 900.0  # after so long without a look it ends; the next look starts another
 LOOK_SECONDS = 5.0
+GIVE_UP_SECONDS = 2.0  # a console that ends waits for a store that is away no longer than this
 PATIENCE = 2.0  # seconds for which a page waits for a store that is away, before it says so
 
 
@@ -69,6 +70,7 @@ async def serve(
         await asyncio.wait([serving, *ending], return_when=asyncio.FIRST_COMPLETED)
         for each in ending:
             each.cancel()
+        asyncio.get_running_loop().call_later(GIVE_UP_SECONDS, broker.store.give_up)
         server.should_exit = True
         await serving
 

@@ -13,12 +13,12 @@ import asyncpg
 from nuncius.pipeline.errors import PipelineError
 from nuncius.pipeline.place import CONNECT_SECONDS
 from nuncius.store.address import shown
+from nuncius.store.connecting import CONNECTING_ERRORS, TRANSIENT_ERRORS, connect_anywhere
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreUnavailable
-from nuncius.store.lane import CONNECTING_ERRORS, TRANSIENT_ERRORS
 from nuncius.store.store import PLANS
 
-APPLICATION = "nuncius spark sink"
+APPLICATION = "spark sink"
 PATIENCE = 30.0
 PAUSE = 0.2
 
@@ -55,10 +55,7 @@ class Link:
 
     async def _connected(self) -> Connection:
         if self._connection is None or self._connection.is_closed():
-            settings = {"application_name": APPLICATION, **PLANS}
-            self._connection = await asyncpg.connect(
-                self._dsn, timeout=CONNECT_SECONDS, server_settings=settings
-            )
+            self._connection = await connect_anywhere(self._dsn, APPLICATION, PLANS, seconds=CONNECT_SECONDS)
         return self._connection
 
 

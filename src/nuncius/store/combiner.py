@@ -24,9 +24,10 @@ from typing import Any, Generic, TypeVar
 
 import asyncpg
 
+from nuncius.store.connecting import CONNECTION_ERRORS, TRANSIENT_ERRORS
 from nuncius.store.driver import Connection
 from nuncius.store.errors import CallFailed, OutcomeUnknown, StoreUnavailable
-from nuncius.store.lane import CONNECTION_ERRORS, TRANSIENT_ERRORS, Lane
+from nuncius.store.lane import Lane
 from nuncius.store.pressure import Pressure
 
 log = logging.getLogger(__name__)
@@ -210,6 +211,8 @@ class Combiner(Generic[C]):
             begin = time.perf_counter()
             try:
                 results = await self._execute(connection, batch, wait)
+            except asyncpg.ReadOnlySQLTransactionError:
+                lane.discard()  # nothing was done; the next connection leads where writes are accepted
             except CONNECTION_ERRORS as error:
                 lane.discard()
                 lost = OutcomeUnknown(f"the connection to the store broke during the call ({error})")

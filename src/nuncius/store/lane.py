@@ -2,69 +2,46 @@
 
 A combiner has one call in flight at a time, so it needs one connection, always the same one: statements
 stay prepared, and nobody waits behind somebody else's slow query. When the server goes away the lane
-connects again in the background; callers wait for it, up to a limit counted from the moment it was lost.
+connects again in the background; callers wait for it, up to a limit counted from the moment it was lost, or
+fell silent.
 """
 
 import asyncio
 import contextlib
 import logging
-from typing import Any
+from collections.abc import Mapping
 
-import asyncpg
-
+from nuncius.store.connecting import CONNECTING_ERRORS
+from nuncius.store.connector import RECONNECT_SECONDS, Connector
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreUnavailable
 
 log = logging.getLogger(__name__)
 
-# What a dead or dying connection looks like. A failed statement is none of these.
-CONNECTION_ERRORS: tuple[type[Exception], ...] = (
-    OSError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    asyncpg.OperatorInterventionError,  # the server is shutting down, starting up or was told to drop us
-    asyncpg.TooManyConnectionsError,
-)
-# The server undid the transaction and asks to try again.
-TRANSIENT_ERRORS: tuple[type[Exception], ...] = (
-    asyncpg.SerializationError,
-    asyncpg.DeadlockDetectedError,
-)
-
-# The same, and a connection attempt that takes too long.
-CONNECTING_ERRORS: tuple[type[Exception], ...] = (*CONNECTION_ERRORS, TimeoutError)
-
-# A server that lets nobody into the database: while it is restored under another name, say.
-_REFUSALS: tuple[type[Exception], ...] = (
-    asyncpg.InvalidCatalogNameError,
-    asyncpg.InvalidAuthorizationSpecificationError,
-    asyncpg.ObjectNotInPrerequisiteStateError,
-)
-
-RECONNECT_SECONDS = 0.2
-
-
-async def connect(*arguments: Any, **options: Any) -> Connection:
-    """As the driver does it, but who is not let in learns of it like one whom nobody answers."""
-    try:
-        return await asyncpg.connect(*arguments, **options)
-    except _REFUSALS as error:
-        raise ConnectionRefusedError(str(error)) from error
-
 
 class Lane:
     def __init__(
-        self, dsn: str, name: str, *, patience: float, settings: dict[str, str] | None = None
+        self,
+        connector: Connector,
+        name: str,
+        *,
+        patience: float,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
-        self._dsn = dsn
-        self._name = name
+        self.name = name
+        self._connector = connector
         self._patience = patience
-        self._settings = {"application_name": f"nuncius {name}", **(settings or {})}
+        self._settings = settings
         self._connection: Connection | None = None
-        self._restored = asyncio.Event()
+        self._connecting: asyncio.Task[None] | None = None
         self._lost_at = 0.0
-        self._connector: asyncio.Task[None] | None = None
+        self._problem = ""
+        self._refusal: StoreUnavailable | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the lane has no connection, although one was asked for."""
+        return self._connecting is not None and not self._connecting.done()
 
     async def connection(self) -> Connection:
         """The live connection; waits while it is being restored."""
@@ -72,19 +49,14 @@ class Lane:
         if connection is not None and not connection.is_closed():
             return connection
         loop = asyncio.get_running_loop()
-        if self._connector is None or self._connector.done():
-            self._restored.clear()
-            self._lost_at = loop.time()
-            self._connector = loop.create_task(self._connect())
+        if self._connecting is None or self._connecting.done():
+            self.discard()
+            self._lost_at = self._connector.away_since or loop.time()
+            self._connecting = loop.create_task(self._connect())
         left = self._lost_at + self._patience - loop.time()
-        try:
-            async with asyncio.timeout(max(left, 0)):
-                await self._restored.wait()
-        except TimeoutError:
-            raise StoreUnavailable(
-                f"the store has not answered for {self._patience:g} seconds; nothing was stored"
-            ) from None
-        assert self._connection is not None
+        await asyncio.wait([self._connecting], timeout=max(left, 0))
+        if self._connection is None:
+            raise self._refusal or not_answered(self._patience, self._connector.problem or self._problem)
         return self._connection
 
     def discard(self) -> None:
@@ -94,10 +66,10 @@ class Lane:
             self._connection = None
 
     async def close(self) -> None:
-        if self._connector is not None:
-            self._connector.cancel()
+        if self._connecting is not None:
+            self._connecting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._connector
+                await self._connecting
         if self._connection is not None:
             with contextlib.suppress(*CONNECTING_ERRORS):
                 await self._connection.close(timeout=2)
@@ -107,14 +79,23 @@ class Lane:
         complained = False
         while True:
             try:
-                self._connection = await connect(self._dsn, server_settings=self._settings, timeout=10)
+                self._connection = await self._connector.connect(self.name, self._settings)
+            except StoreUnavailable as error:
+                self._refusal = error
+                return
             except CONNECTING_ERRORS as error:
+                self._problem = str(error)
                 if not complained:
                     complained = True
-                    log.warning("store unreachable", extra={"lane": self._name, "error": str(error)})
+                    log.warning("store unreachable", extra={"lane": self.name, "error": self._problem})
                 await asyncio.sleep(RECONNECT_SECONDS)
             else:
                 if complained:
-                    log.warning("store reachable again", extra={"lane": self._name})
-                self._restored.set()
+                    log.warning("store reachable again", extra={"lane": self.name})
                 return
+
+
+def not_answered(seconds: float, problem: str) -> StoreUnavailable:
+    """Make the error for a caller that has waited long enough, with the server's words if there are any."""
+    reason = f" ({problem})" if problem else ""
+    return StoreUnavailable(f"the store has not answered for {seconds:g} seconds{reason}; nothing was stored")

@@ -21,7 +21,7 @@ _FIXED = {
     "synchronous_commit": "on",
     # memory and connections
     "shared_buffers": "256MB",
-    "max_connections": "200",
+    "max_connections": "500",
     "max_locks_per_transaction": "256",
     # write-ahead log
     "wal_buffers": "16MB",

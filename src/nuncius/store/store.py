@@ -10,9 +10,11 @@ import asyncpg
 
 from nuncius.store import migrations
 from nuncius.store.combiner import C, Combiner, Execute
+from nuncius.store.connecting import CONNECTING_ERRORS, TRANSIENT_ERRORS, set_all
+from nuncius.store.connector import SILENCE_SECONDS, Connector
 from nuncius.store.driver import Connection, Pool
 from nuncius.store.errors import CallFailed, OutcomeUnknown, StoreUnavailable
-from nuncius.store.lane import CONNECTING_ERRORS, TRANSIENT_ERRORS, Lane, connect
+from nuncius.store.lane import Lane, not_answered
 from nuncius.store.pressure import Pressure
 
 # A node's batches hold a lock for milliseconds; who holds it longer is somebody's transaction.
@@ -22,6 +24,8 @@ BATCH_LOCK_TIMEOUT = "20ms"
 PLANS = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_bitmapscan": "off"}
 # A node relies on seeing what was committed before it got a lock, whatever is usual in the database.
 ISOLATION = {"default_transaction_isolation": "read committed"}
+# A call on a pooled connection opens no cursor and does not listen; it might leave a lock or a setting.
+RESET = f"select pg_advisory_unlock_all(); reset all; {set_all(ISOLATION)}"
 POOL_SIZE = 8
 
 
@@ -30,12 +34,25 @@ def _nobody(name: str, seconds: float, calls: Sequence[Any], results: Sequence[A
 
 
 class Store:
-    def __init__(self, dsn: str, *, patience: float = 30.0, max_accepted_bytes: int = 256 << 20) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        patience: float = 30.0,
+        silence: float = SILENCE_SECONDS,
+        max_accepted_bytes: int = 256 << 20,
+    ) -> None:
+        """Callers wait `patience` seconds for a store that is away; a server that is silent for `silence`
+        seconds counts as away."""
         self.dsn = dsn
         self.patience = patience
+        self.silence = silence
         self.pressure = Pressure(max_accepted_bytes)
+        self._connector = Connector(dsn, silence=silence)
         self._pool: Pool | None = None
         self._combiners: list[Combiner[Any]] = []
+        self._lanes: list[Lane] = []
+        self._companions: list[Store] = []
         self.combiners: dict[str, Combiner[Any]] = {}
         """By name, for those who count."""
         self.observe: Callable[[str, float, Sequence[Any], Sequence[Any]], None] = _nobody
@@ -43,24 +60,53 @@ class Store:
 
     async def open(self) -> None:
         """Connects and brings the schema up to date."""
-        await self._check()
-        self._pool = await asyncpg.create_pool(
-            self.dsn,
-            connect=connect,
-            min_size=0,  # asyncpg logs a traceback whenever it cannot keep up more
-            max_size=POOL_SIZE,
-            server_settings={"application_name": "nuncius pool", **ISOLATION},
-        )
-
-    async def _check(self) -> None:
+        await self._connector.open()
         try:
-            connection = await connect(self.dsn, timeout=10)
+            await self._migrate()
+            self._pool = await asyncpg.create_pool(
+                self.dsn,
+                connect=self._connect,
+                reset=_reset,
+                min_size=0,  # asyncpg logs a traceback whenever it cannot keep up more
+                max_size=POOL_SIZE,
+            )
+        except BaseException:
+            await self._connector.close()
+            raise
+
+    async def _connect(self, *_: Any, **__: Any) -> Connection:
+        """Open a connection of the pool; its own arguments do not lead to the server that was found."""
+        return await self._connector.connect("pool", ISOLATION)
+
+    async def _migrate(self) -> None:
+        try:
+            connection = await self._connector.connect("migrations", ISOLATION)
+            try:
+                await migrations.migrate(connection)
+            finally:
+                await connection.close()
         except CONNECTING_ERRORS as error:
             raise StoreUnavailable(f"cannot connect to the store: {error}") from error
-        try:
-            await migrations.migrate(connection)
-        finally:
-            await connection.close()
+
+    async def connect_lanes(self) -> None:
+        """Connect every lane; raise StoreUnavailable if the server does not grant all these connections."""
+        await asyncio.gather(*(lane.connection() for lane in self._lanes))
+
+    def problem(self) -> str:
+        """Tell why not all work of this store and its companions can go on; nothing if it can."""
+        lost = [lane.name for lane in self._lanes if lane.is_lost]
+        here = self._connector.problem or (f"no connection for {', '.join(lost)}" if lost else "")
+        return "; ".join(filter(None, [here, *(each.problem() for each in self._companions)]))
+
+    def take_along(self, companion: "Store") -> None:
+        """Have another store of the same node given up together with this one."""
+        self._companions.append(companion)
+
+    def give_up(self) -> None:
+        """Refuse whatever waits for the store, now and from now on. The node ends."""
+        self._connector.give_up()
+        for each in self._companions:
+            each.give_up()
 
     def combiner(
         self,
@@ -73,7 +119,8 @@ class Store:
         """A combiner with a lane of its own."""
         combiner: Combiner[C] = Combiner(
             execute,
-            lambda wait: self.lane(name, wait=wait),
+            # A detour does not last: only the lane of the batches belongs to the store.
+            lambda wait: self._lane(name, wait) if wait else self.lane(name, wait=False),
             self.pressure,
             refresh=refresh,
             ahead=ahead,
@@ -85,11 +132,16 @@ class Store:
         return combiner
 
     def lane(self, name: str, *, wait: bool = True) -> Lane:
-        """A connection of one's own that repairs itself."""
+        """A connection of one's own that repairs itself, as long as the store is open."""
+        lane = self._lane(name, wait)
+        self._lanes.append(lane)
+        return lane
+
+    def _lane(self, name: str, wait: bool) -> Lane:
         settings = {**PLANS, **ISOLATION}
         if not wait:
             settings["lock_timeout"] = BATCH_LOCK_TIMEOUT
-        return Lane(self.dsn, name, patience=self.patience, settings=settings)
+        return Lane(self._connector, name, patience=self.patience, settings=settings)
 
     async def query(self, sql: str, *arguments: Any) -> list[asyncpg.Record]:
         """A read, or a write that may be repeated; tried again while the store is away."""
@@ -115,22 +167,26 @@ class Store:
             try:
                 async with self._pool.acquire(timeout=self.patience) as connection:
                     sent = True
-                    return await work(cast("Connection", connection))
+                    return await _done(work, cast("Connection", connection))
             except asyncpg.DataError as error:
                 raise CallFailed(str(error)) from error
             except TRANSIENT_ERRORS:
                 pass  # undone: try again
             except CONNECTING_ERRORS as error:
+                # Where no writes are accepted, nothing was done.
+                sent = sent and not isinstance(error, asyncpg.ReadOnlySQLTransactionError)
                 broken = broken or sent
                 if sent and not repeatable:
                     raise OutcomeUnknown(
                         f"the connection to the store broke during the call ({error})"
                     ) from error
                 if asyncio.get_running_loop().time() > deadline:
-                    outcome = OutcomeUnknown if broken else StoreUnavailable
-                    raise outcome(
-                        f"the store has not answered for {self.patience:g} seconds ({error})"
-                    ) from error
+                    problem = self._connector.problem or str(error)
+                    if broken:
+                        raise OutcomeUnknown(
+                            f"the store has not answered for {self.patience:g} seconds ({problem})"
+                        ) from error
+                    raise not_answered(self.patience, problem) from error
             await asyncio.sleep(0.1)
 
     async def drain(self) -> None:
@@ -146,3 +202,17 @@ class Store:
                 async with asyncio.timeout(5):
                     await self._pool.close()
             self._pool.terminate()
+        await self._connector.close()
+
+
+async def _done(work: Callable[[Connection], Awaitable[Any]], connection: Connection) -> Any:
+    try:
+        return await work(connection)
+    except asyncpg.ReadOnlySQLTransactionError:
+        connection.terminate()  # the next one leads to a server that accepts writes
+        raise
+
+
+async def _reset(connection: Connection) -> None:
+    """Undo what a call did to its connection, except the settings that every connection of the pool has."""
+    await connection.execute(RESET)

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from nuncius.store.combiner import Call, Detour
+from nuncius.store.connecting import CONNECTION_ERRORS
 from nuncius.store.driver import Connection
-from nuncius.store.lane import CONNECTION_ERRORS
 from nuncius.store.putting import MissingQueues
 
 # Column by column: an array a column is cheaper than a row a message, on both sides of the socket.

@@ -53,8 +53,11 @@ class Plain:
         await exchange.answer(200, b"ok\n", TEXT)
 
     async def is_ready(self, exchange: Exchange) -> None:
-        """Ready is a node whose store answers, and that does not stop."""
-        if await in_time(self._desk.broker.actors.answers(), READY_SECONDS):
+        """Tell whether the store answers and grants every connection that the node needs."""
+        broker = self._desk.broker
+        if problem := broker.store.problem():
+            await exchange.answer(503, f"the store: {problem}\n".encode(), TEXT)
+        elif await in_time(broker.actors.answers(), READY_SECONDS):
             await exchange.answer(200, b"ready\n", TEXT)
         else:
             await exchange.answer(503, b"the store does not answer\n", TEXT)

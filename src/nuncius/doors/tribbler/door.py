@@ -45,7 +45,8 @@ class TribblerDoor(TcpDoor):
             lambda address: RpcPeer(self._callers.at(address), self._id_of),
             ring,
             give_up=self._fail,
-            observe=broker.counters.attach,
+            silence=broker.store.silence,
+            observe=broker.accompany,
         )
         self._give_up = give_up
         self._entering: asyncio.Task[None] | None = None
