@@ -94,6 +94,11 @@ class Broker:
         return self._store
 
     @property
+    def holder(self) -> int:
+        """The number under which this node holds leases, and whose lock it holds as long as it lives."""
+        return self._listener.holder
+
+    @property
     def catalogue(self) -> int:
         """Goes up when topics, partitions or subscriptions come, go or change hands."""
         return self._signals.catalogue

@@ -69,8 +69,7 @@ class ClientFactsReader:
         rows = await self._store.query(
             "select a.kind, a.actor_id, a.last_active, a.is_active,"  # noqa: S608 - words of ours
             " coalesce(p.topic_name, c.topic_name), c.subscription_id, count(*) over ()"
-            " from (select *, last_active >= now() - make_interval(secs => $1) as is_active"
-            "  from nuncius.activity) a"
+            " from nuncius.list_actors($1) a"
             " left join lateral nuncius.find_producer(a.actor_id) p on a.kind = 'producer'"
             " left join lateral nuncius.find_consumer(a.actor_id) c on a.kind = 'consumer'"
             " where not ($2 and a.is_active)"

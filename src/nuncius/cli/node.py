@@ -68,6 +68,8 @@ class NodeSettings(msgspec.Struct, frozen=True):
     """What the node offers to a cluster."""
     own_store: str | None = None
     """A broker's own store, for the partitions it is given."""
+    rebalance_after: float = 60.0
+    """Seconds after brokers came or went until partitions are spread over them anew; 0: never."""
     link_port: int = 0
     """Where other nodes of the cluster reach this one; 0 is any free port."""
     balancer_port: int | None = None
