@@ -7,6 +7,7 @@ from datetime import datetime
 from nuncius import __version__
 from nuncius.broker.actors import Actors
 from nuncius.broker.clients import Clients
+from nuncius.broker.consumers import Consumers
 from nuncius.broker.consuming import Consuming
 from nuncius.broker.counters import Counters
 from nuncius.broker.counters_model import Counts
@@ -79,6 +80,7 @@ class Broker:
         self._onlooker = onlooker
         self._store = Store(dsn, patience=patience)
         self._signals = Signals()
+        self.consumers = Consumers()
         self.counters = Counters()
         self.counters.attach(self._store)
         self.siblings = Siblings()
@@ -119,6 +121,7 @@ class Broker:
         self.timed_leases = TimedLeases(store, self.queues, self._listener, self.limits)
         self.timed_leases.on_settled = self.counters.settled
         self.feeds = Feeds(store, self.subscriptions, self._tails, signals, self._listener, self.limits)
+        self.feeds.consumers = self.consumers
         self._transactions = Transactions(store, self.topics, self.queues, self.feeds)
         self.pubsub = PubSub(store, self.subscriptions, signals, self._listener, self.limits)
         self.places = Places(store)

@@ -6,7 +6,8 @@ Connections are a node's own business: `GET /v1/connections` of each node lists 
 from dataclasses import dataclass
 from datetime import datetime
 
-from nuncius.broker.actors import Actors
+from nuncius.broker.actors import BROKER, Actors
+from nuncius.broker.facts_cluster import ClusterFactsReader
 from nuncius.broker.facts_page import Listing, Page, Wish
 from nuncius.store.store import Store
 
@@ -46,11 +47,14 @@ class ActorFacts:
     topic: str | None
     lag: int | None
     """Of a consumer."""
+    state: str
+    """active or inactive; of a broker the state of its node."""
 
 
 class ClientFactsReader:
-    def __init__(self, store: Store, actors: Actors) -> None:
+    def __init__(self, store: Store, actors: Actors, cluster: ClusterFactsReader) -> None:
         self._store = store
+        self._cluster = cluster
         self._actors = actors
 
     async def page(self, wish: Wish | None = None) -> Page[ClientFacts]:
@@ -82,9 +86,21 @@ class ClientFactsReader:
             wish.offset,
         )
         lags = await self._lags([row[5] for row in rows if row[5] is not None])
-        found = tuple(ActorFacts(*(*row[:5], lags.get(row[5]))) for row in rows)
+        nodes = {each.broker_id: each.state for each in await self._cluster.nodes()}
+        found = tuple(
+            ActorFacts(
+                *row[:5],
+                lags.get(row[5]),
+                nodes.get(row[1], "unreachable") if row[0] == BROKER else _state(is_active=row[3]),
+            )
+            for row in rows
+        )
         return Page(found, rows[0][6] if rows else 0)
 
     async def _lags(self, subscriptions: list[int]) -> dict[int, int]:
         rows = await self._store.query("select s, nuncius.lag_of(s) from unnest($1::int[]) s", subscriptions)
         return {row[0]: row[1] for row in rows}
+
+
+def _state(*, is_active: bool) -> str:
+    return "active" if is_active else "inactive"

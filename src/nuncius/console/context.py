@@ -6,7 +6,7 @@ from ipaddress import ip_address
 from fastapi import Request
 
 from nuncius.broker import Broker
-from nuncius.broker.facts import Facts
+from nuncius.broker.facts import Facts, Overview, alarms_of, worst_first
 from nuncius.broker.facts_store import Advice
 from nuncius.console.changes import Changes
 from nuncius.console.nodes import Nodes
@@ -30,15 +30,19 @@ class Console:
         self.nodes = Nodes(self.facts.cluster)
         self.traffic = Traffic(self.nodes)
         self.overview = Shared(self.facts.overview, OVERVIEW_SECONDS, RESPITE)
-        self.alarms = Shared(self._alarms, ALARM_SECONDS, RESPITE)
+        self._advice = Shared(self._advise, ALARM_SECONDS, RESPITE)
         self.changes = Changes(self.broker, self.facts, self.nodes, read_only=self.read_only)
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await self.nodes.close()
 
-    async def _alarms(self) -> tuple[Advice, ...]:
-        return await self.facts.alarms(await self.overview())
+    async def alarms(self, overview: Overview) -> tuple[Advice, ...]:
+        """List the alarms. Those with figures are of this overview, and agree with its cards."""
+        return worst_first([*await self._advice(), *alarms_of(overview)])
+
+    async def _advise(self) -> tuple[Advice, ...]:
+        return (await self.facts.store.read()).advice()
 
     def visit(self, request: Request) -> "Visit":
         return Visit(self, visitor(request))

@@ -69,6 +69,10 @@ class TcpDoor(ABC):
         )
 
     @property
+    def is_open(self) -> bool:
+        return self._server is not None or bool(self.wires)
+
+    @property
     def connections(self) -> int:
         return len(self.wires)
 

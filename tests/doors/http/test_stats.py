@@ -158,7 +158,7 @@ async def test_overview(node: Node) -> None:
     assert (seen["figures"]["messages"], seen["figures"]["entries"], seen["figures"]["lag"]) == (1, 1, 1)
     assert [(each["queue"], each["messages"]) for each in seen["queues"]] == [("dead/q", 1)]
     assert [(each["subscriber"], each["lag"]) for each in seen["subscriptions"]] == [("s", 1)]
-    assert any("Dead letters" in each["text"] for each in seen["alarms"])
+    assert any("dead-lettered" in each["text"] for each in seen["alarms"])
 
 
 async def test_metrics_of_the_node_and_the_store(doors: Doors) -> None:

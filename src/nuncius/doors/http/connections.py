@@ -28,6 +28,8 @@ from nuncius.doors.http.operations import operation
 from nuncius.doors.http.v1_model import Limit, Time
 
 DOOR = "http"
+CONSOLE = b"nuncius-console"
+FIGURES = frozenset(("/v1/stats", "/v1/connections", "/v1/consumers", "/v1/ring"))
 MAX_HEAD = 64 << 10  # bytes
 HEAD_TOO_LARGE = f"The head of a request has at most {MAX_HEAD} bytes."
 
@@ -70,6 +72,14 @@ class HttpConnection(HttpToolsProtocol):
         self._unfinished = 0
         super().on_body(body)
 
+    @property
+    def is_looking(self) -> bool:
+        """Whether a console waits for figures of this node here, as it does every other second."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or cycle.scope["path"] not in FIGURES:
+            return False
+        return (b"user-agent", CONSOLE) in cycle.scope["headers"]
+
     def describe(self) -> ConnectionFacts:
         peer = f"{self.client[0]}:{self.client[1]}" if self.client else ""
         return ConnectionFacts(
@@ -78,8 +88,9 @@ class HttpConnection(HttpToolsProtocol):
 
 
 def list_connections(connections: set[Any]) -> Sequence[ConnectionFacts]:
-    """Of those that uvicorn has; the others speak over WebSocket and are listed by their own doors."""
-    found = [each for each in connections if isinstance(each, HttpConnection)]
+    """Of those that uvicorn has; the others speak over WebSocket and are listed by their own doors. A
+    console that asks for such figures is left out: it would count its own question."""
+    found = [each for each in connections if isinstance(each, HttpConnection) and not each.is_looking]
     return [each.describe() for each in sorted(found, key=lambda each: each.number)]
 
 

@@ -14,7 +14,7 @@ from nuncius.broker import Broker
 from nuncius.broker.counters_model import ConnectionFacts
 from nuncius.broker.facts import Facts
 from nuncius.cluster.members import Members
-from nuncius.doors.http import connections, ring, stats, v1
+from nuncius.doors.http import connections, consumers, ring, stats, v1
 from nuncius.doors.http.app import App
 from nuncius.doors.http.console import Console
 from nuncius.doors.http.desk import Desk
@@ -60,7 +60,7 @@ class HttpDoor:
             facts,
         )
         broker.counters.doors["http"] = self
-        for each in (connections, ring, stats):
+        for each in (connections, consumers, ring, stats):
             each.take_part(broker)
         routes = [WebSocketRoute(each.path, self._endpoint(each)) for each in websockets]
         console = None if console_port is None else Console(console_port)
@@ -98,6 +98,10 @@ class HttpDoor:
                 self._serving.result()
                 raise OSError("the HTTP server did not start")
         return bound
+
+    @property
+    def is_open(self) -> bool:
+        return self._server is not None
 
     @property
     def connections(self) -> int:
