@@ -118,7 +118,8 @@ async def test_a_silent_node_that_lives(connection: Connection, members: Members
 async def is_free(connection: Connection) -> bool:
     """Whether the server has noticed that the node's connection is gone."""
     locks = "select count(*) from pg_locks where locktype = 'advisory' and classid = 78009 and objid = $1"
-    return await connection.fetchval(locks, HOLDER) == 0
+    held: int = await connection.fetchval(locks, HOLDER)
+    return held == 0
 
 
 async def test_a_silent_node_is_heard_again(connection: Connection, members: Members) -> None:
@@ -152,7 +153,7 @@ async def test_a_balancer_has_no_lock(connection: Connection, members: Members) 
 async def test_numbers_are_given_again(connection: Connection, members: Members) -> None:
     """A broker that has ended keeps its number for its return, until another broker starts: then that one
     has it. Restarts under ever new addresses burn no numbers."""
-    await members.enter(HOST, 999, 40, ("broker",))
+    ended = await members.enter(HOST, 999, 40, ("broker",))
     for n in range(25):
         ended = await members.enter(HOST, 1000 + n, 41, ("broker",), holder=HOLDER)
         await forget(connection, ended)

@@ -89,8 +89,7 @@ class ClientFactsReader:
         nodes = {each.broker_id: each.state for each in await self._cluster.nodes()}
         found = tuple(
             ActorFacts(
-                *row[:5],
-                lags.get(row[5]),
+                *(*row[:5], lags.get(row[5])),
                 nodes.get(row[1], "unreachable") if row[0] == BROKER else _state(is_active=row[3]),
             )
             for row in rows

@@ -46,7 +46,7 @@ class SubscriptionFacts:
     """Of a group."""
     consumer_id: int | None
     """Of a consumer with a number, over HTTP."""
-    is_consuming: bool = False
+    is_consuming: bool
     """Whether that consumer is active."""
 
     @property
@@ -86,7 +86,7 @@ class SubscriptionFactsReader:
         return tuple(
             SubscriptionFacts(
                 *(*row[:7], tuple(row["positions"]), tuple(row["nexts"]), *row[9:]),
-                is_consuming=row["consumer_id"] in active,
+                row["consumer_id"] in active,
             )
             for row in rows
         )

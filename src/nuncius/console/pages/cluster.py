@@ -16,7 +16,7 @@ from nuncius.console.parts.doing import say, sure
 from nuncius.console.parts.frame import Frame, frame
 from nuncius.console.parts.ring import Ring, places_of, summary
 from nuncius.console.parts.table import Column, Paged, Row
-from nuncius.console.parts.words import NONE, age, ago, number, plural, size
+from nuncius.console.parts.words import age, ago, number, plural, size
 
 NODES = (
     Column("node", "Node"),
@@ -158,7 +158,7 @@ def hot_row(said: dict[str, Any]) -> Row:
         "node": said["node"],
         "leases": number(said["leases"]),
         "cached": size(said["cached_bytes"]),
-        "keys": keys or NONE,
+        "keys": keys or "none",
     }
 
 

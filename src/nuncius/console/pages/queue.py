@@ -60,17 +60,7 @@ class QueuePage:
         self._viewer = Viewer()
         if self._frame.may_change:
             self._buttons()
-        self._cards = Cards(
-            (
-                "Messages",
-                "Oldest",
-                "Put",
-                "Taken",
-                "Receivers",
-                "In flight (unacknowledged)",
-                "Awaiting redelivery",
-            )
-        )
+        self._cards = Cards(FIGURES)
         with ui.element("div").classes("card"):
             ui.label("Messages by priority").classes("section")
             self._bars = Bars([str(n) for n in range(1, 11)], "Messages by priority")

@@ -21,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from nuncius.broker import Broker
 from nuncius.broker.counters_model import ConnectionFacts
 from nuncius.cluster.offers import declined
+from nuncius.doors.http.console import is_console
 from nuncius.doors.http.corked import corked
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.errors import Failed
@@ -74,11 +75,14 @@ class HttpConnection(HttpToolsProtocol):
 
     @property
     def is_looking(self) -> bool:
-        """Whether a console waits for figures of this node here, as it does every other second."""
-        cycle = self.cycle
-        if cycle is None or cycle.response_complete or cycle.scope["path"] not in FIGURES:
+        """Whether a console asks here for figures of this node, as it does every other second, or a browser
+        shows the console."""
+        cycle: Any = self.cycle  # none before the first request
+        if cycle is None:
             return False
-        return (b"user-agent", CONSOLE) in cycle.scope["headers"]
+        path, headers = cycle.scope["path"], cycle.scope["headers"]
+        is_poll = path in FIGURES and not cycle.response_complete and (b"user-agent", CONSOLE) in headers
+        return is_poll or is_console(path.encode())
 
     def describe(self) -> ConnectionFacts:
         peer = f"{self.client[0]}:{self.client[1]}" if self.client else ""
@@ -88,8 +92,8 @@ class HttpConnection(HttpToolsProtocol):
 
 
 def list_connections(connections: set[Any]) -> Sequence[ConnectionFacts]:
-    """Of those that uvicorn has; the others speak over WebSocket and are listed by their own doors. A
-    console that asks for such figures is left out: it would count its own question."""
+    """Of those that uvicorn has; the others speak over WebSocket and are listed by their own doors. The
+    console's own questions are left out, and the browsers that show it."""
     found = [each for each in connections if isinstance(each, HttpConnection) and not each.is_looking]
     return [each.describe() for each in sorted(found, key=lambda each: each.number)]
 
