@@ -4,7 +4,7 @@ import contextlib
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +16,8 @@ from nuncius.cli.node_options import (
     HowToLog,
     LogFormat,
     LogLevel,
+    TrustedProxy,
+    addresses,
     leave,
     one_store,
     port,
@@ -41,6 +43,7 @@ def console(
         str, typer.Option("--port", metavar="PORT", help="Where to listen. 0: any free one.")
     ] = "5080",
     read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, change nothing.")] = False,
+    trusted_proxy: TrustedProxy = None,
     log_level: HowMuchToLog = LogLevel.WARNING,
     log_format: HowToLog = LogFormat.TEXT,
     on_leash: Annotated[
@@ -52,6 +55,7 @@ def console(
     if on_leash:
         sys.exit(_obey())
     one_store(data_dir, store)
+    proxies = addresses(trusted_proxy)
     wanted = port("--port", http_port)
     if wanted is None:
         raise typer.BadParameter("a console without a port is none", param_hint="--port")
@@ -72,7 +76,10 @@ def console(
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}/console"
         _serve(
-            store, listening, read_only=read_only, ready=lambda: typer.echo(f"The console is at {address}")
+            *(store, listening),
+            read_only=read_only,
+            ready=lambda: typer.echo(f"The console is at {address}"),
+            trusted_proxies=proxies,
         )
 
 
@@ -94,7 +101,13 @@ def _obey() -> int:
     _log(orders.log_level, orders.log_format)
     try:
         with socket.socket(fileno=orders.socket) as listening:
-            _serve(orders.dsn, listening, read_only=orders.read_only, ready=report, on_leash=True)
+            _serve(
+                *(orders.dsn, listening),
+                read_only=orders.read_only,
+                ready=report,
+                on_leash=True,
+                trusted_proxies=("127.0.0.1",),  # the node before it
+            )
     except Exception as error:
         logging.getLogger(__name__).debug("the console failed", exc_info=True)
         report(explain(error))
@@ -118,6 +131,7 @@ def _serve(
     read_only: bool,
     ready: Callable[[], object],
     on_leash: bool = False,
+    trusted_proxies: Collection[str] = (),
 ) -> None:
     import asyncio
     import socket
@@ -137,6 +151,11 @@ def _serve(
 
     async def serve() -> None:
         stop = stop_event(on_leash=on_leash)
-        await server.serve(dsn, listening, stop, ready, read_only=read_only, may_sleep=on_leash)
+        await server.serve(
+            *(dsn, listening, stop, ready),
+            read_only=read_only,
+            may_sleep=on_leash,
+            trusted_proxies=trusted_proxies,
+        )
 
     asyncio.run(serve())

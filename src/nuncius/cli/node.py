@@ -52,6 +52,8 @@ class NodeSettings(msgspec.Struct, frozen=True):
     max_connections: int = 10_000
     allowed_origins: tuple[str, ...] = ()
     """Sites whose pages may speak to the HTTP door."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of reverse proxies that may say for whom they ask."""
     max_attempts: int = 10
     """Deliveries of a message that nobody acknowledges, before it becomes a dead letter."""
     retry_delay: float = 2.0
@@ -216,6 +218,7 @@ async def _open_doors(
             max_connections=settings.max_connections,
             console_port=console_port,
             allowed_origins=settings.allowed_origins,
+            trusted_proxies=settings.trusted_proxies,
         ),
         "telesto": TelestoDoor(broker, settings.hold, trace, settings.max_connections),
         "stomp": stomp,

@@ -22,6 +22,8 @@ from nuncius.cli.node_options import (
     OnLeash,
     PartitionThreshold,
     ReadyFile,
+    TrustedProxy,
+    addresses,
     leave,
     one_store,
     port,
@@ -100,6 +102,7 @@ def up(
             help="A site whose pages may use HTTP and WebSockets, like https://example.org. Repeatable.",
         ),
     ] = None,
+    trusted_proxy: TrustedProxy = None,
     read_only_console: Annotated[
         bool, typer.Option("--read-only-console", help="The console at /console shows and changes nothing.")
     ] = False,
@@ -119,6 +122,7 @@ def up(
         "tribbler": port("--tribbler-port", tribbler_port),
     }
     sites = origins(allow_origin or ())
+    proxies = addresses(trusted_proxy)
     from nuncius.cli import embedding, logs, node, ready, supervisor
 
     logs.configure(log_level, log_format)
@@ -148,6 +152,7 @@ def up(
             inactive_after=inactive_after,
             read_only_console=read_only_console,
             allowed_origins=sites,
+            trusted_proxies=proxies,
         )
         announce = ready.announcement(store, file=ready_file, data_dir=data_dir, on_leash=on_leash)
         if workers == 1:

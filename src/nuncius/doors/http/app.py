@@ -20,7 +20,8 @@ log = logging.getLogger(__name__)
 DOOR = "http"
 UNKNOWN = "unknown"
 STRANGER = (
-    "a page of another site asked for this, or somebody by a name that is not this node's: see --allow-origin"
+    "a page of another site asked for this, or the name in the Host header is not this node's:"
+    " see --allow-origin and, for a proxy, --trusted-proxy"
 )
 
 Endpoint = Callable[[Exchange], Awaitable[None]]

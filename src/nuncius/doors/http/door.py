@@ -14,6 +14,7 @@ from nuncius.broker import Broker
 from nuncius.broker.counters_model import ConnectionFacts
 from nuncius.broker.facts import Facts
 from nuncius.cluster.members import Members
+from nuncius.cluster.proxies import Proxies
 from nuncius.doors.http import connections, consumers, ring, stats, v1
 from nuncius.doors.http.app import App
 from nuncius.doors.http.console import Console
@@ -48,6 +49,7 @@ class HttpDoor:
         max_connections: int = MAX_CONNECTIONS,
         console_port: int | None = None,
         allowed_origins: Collection[str] = (),
+        trusted_proxies: Collection[str] = (),
     ) -> None:
         self._broker = broker
         self._max_connections = max_connections
@@ -63,10 +65,11 @@ class HttpDoor:
         for each in (connections, consumers, ring, stats):
             each.take_part(broker)
         routes = [WebSocketRoute(each.path, self._endpoint(each)) for each in websockets]
-        console = None if console_port is None else Console(console_port)
+        proxies = Proxies(trusted_proxies)
+        self._origins = Origins(allowed_origins, proxies)
+        console = None if console_port is None else Console(console_port, self._origins, proxies)
         if console is not None:
             routes.append(WebSocketRoute("/console/{rest:path}", console.websocket))
-        self._origins = Origins(allowed_origins)
         self._app = App(self.desk, v1.OPERATIONS, Router(routes), console, self._origins)
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
