@@ -52,7 +52,8 @@ async def serve(
     ):
         server = _Server(
             uvicorn.Config(
-                application(console),
+                # A node calls its console by an address, whatever name it is called by itself.
+                application(console, Proxies() if may_sleep else console.proxies),
                 log_config=None,
                 log_level=logging.WARNING,
                 access_log=False,
@@ -75,7 +76,7 @@ async def serve(
         await serving
 
 
-def application(console: Console) -> Guard:
+def application(console: Console, proxies: Proxies) -> Guard:
     for page in EVERY_PAGE:
         page.register(console)
     app = FastAPI(openapi_url=None)
@@ -93,7 +94,7 @@ def application(console: Console) -> Guard:
         show_welcome_message=False,
     )
     core.app.config.socket_io_js_transports = ["websocket"]
-    return Guard(app, PATH, console.proxies)
+    return Guard(app, PATH, proxies)
 
 
 async def _unwatched() -> None:
