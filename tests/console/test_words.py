@@ -1,12 +1,18 @@
 """Numbers, sizes, times and bodies as the pages show them."""
 
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from nuncius.broker.errors import InvalidInput
+from nuncius.broker.facts import Overview, alarms_of
 from nuncius.broker.facts_page import Wish
 from nuncius.broker.model import Retention
+from nuncius.cli.app import build
+from nuncius.console import pages
 from nuncius.console.leases import in_words
 from nuncius.console.pages.topics import kept
 from nuncius.console.parts import bodies, words
@@ -149,3 +155,24 @@ def test_lines_and_rings_have_their_places() -> None:
     assert shares == [0.75, 0.25]
     x, y = point(2**31, 100)
     assert (round(x), round(y)) == (MIDDLE, MIDDLE + 100)
+
+
+def test_commands_that_pages_name() -> None:
+    """Every command that a page names exists."""
+    named = set()
+    for page in Path(pages.__file__).parent.glob("*.py"):
+        named |= set(re.findall(r"nuncius ((?:pipeline|queue|topic) [a-z]+)", page.read_text("utf-8")))
+    assert named == {"pipeline jobs", "queue create"}
+    for command in named:
+        assert CliRunner().invoke(build(), [*command.split(), "--help"]).exit_code == 0, command
+
+
+def test_alarms_agree_with_cards() -> None:
+    """An alarm writes a number as the card beside it does."""
+    overview = Overview(*[0] * 5, 1_200_000, 0, 36, 1142, *[0] * 4, NOW)
+    texts = [each.text for each in alarms_of(overview)]
+    assert texts == [
+        f"{words.number(1142)} dead-lettered messages",
+        f"{words.number(36)} messages awaiting redelivery",
+        f"Highest lag of a subscription: {words.number(1_200_000)} messages",
+    ]
