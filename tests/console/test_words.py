@@ -169,7 +169,7 @@ def test_commands_that_pages_name() -> None:
 
 def test_alarms_agree_with_cards() -> None:
     """An alarm writes a number as the card beside it does."""
-    overview = Overview(*[0] * 5, 1_200_000, 0, 36, 1142, *[0] * 4, NOW)
+    overview = Overview(0, 0, 0, 0, 0, 1_200_000, 0, 36, 1142, 0, 0, 0, 0, NOW)
     texts = [each.text for each in alarms_of(overview)]
     assert texts == [
         f"{words.number(1142)} dead-lettered messages",

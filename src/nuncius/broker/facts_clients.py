@@ -87,19 +87,17 @@ class ClientFactsReader:
         )
         lags = await self._lags([row[5] for row in rows if row[5] is not None])
         nodes = {each.broker_id: each.state for each in await self._cluster.nodes()}
+
+        def state(kind: str, actor_id: int, *, is_active: bool) -> str:
+            if kind == BROKER:
+                return nodes.get(actor_id, "unreachable")
+            return "active" if is_active else "inactive"
+
         found = tuple(
-            ActorFacts(
-                *(*row[:5], lags.get(row[5])),
-                nodes.get(row[1], "unreachable") if row[0] == BROKER else _state(is_active=row[3]),
-            )
-            for row in rows
+            ActorFacts(*(*row[:5], lags.get(row[5]), state(row[0], row[1], is_active=row[3]))) for row in rows
         )
         return Page(found, rows[0][6] if rows else 0)
 
     async def _lags(self, subscriptions: list[int]) -> dict[int, int]:
         rows = await self._store.query("select s, nuncius.lag_of(s) from unnest($1::int[]) s", subscriptions)
         return {row[0]: row[1] for row in rows}
-
-
-def _state(*, is_active: bool) -> str:
-    return "active" if is_active else "inactive"

@@ -85,8 +85,13 @@ class SubscriptionFactsReader:
         active = await self._active([row["consumer_id"] for row in rows if row["consumer_id"] is not None])
         return tuple(
             SubscriptionFacts(
-                *(*row[:7], tuple(row["positions"]), tuple(row["nexts"]), *row[9:]),
-                row["consumer_id"] in active,
+                *(
+                    *row[:7],
+                    tuple(row["positions"]),
+                    tuple(row["nexts"]),
+                    *row[9:],
+                    row["consumer_id"] in active,
+                ),
             )
             for row in rows
         )
