@@ -6,7 +6,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from nuncius.cluster.hosts import is_borrowed
-from nuncius.cluster.proxies import Proxies
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -28,15 +27,14 @@ HEADERS = [
 
 
 class Guard:
-    def __init__(self, app: Application, path: str, proxies: Proxies | None = None) -> None:
+    def __init__(self, app: Application, path: str) -> None:
         self.app = app
-        self._proxies = proxies or Proxies()
         self._path = path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
-        elif not is_from_here(scope, self._proxies):
+        elif not is_from_here(scope):
             await _refuse(scope, receive, send)
         elif scope["type"] == "http" and scope["path"] in ("/", self._path):
             await _redirect(self._path + "/", send)
@@ -44,13 +42,11 @@ class Guard:
             await self.app(_as_asked(scope), receive, _guarded(send))
 
 
-def is_from_here(scope: Scope, proxies: Proxies | None = None) -> bool:
-    """Whether a page of ours asks, or a person who typed the address. A trusted proxy answers for the name
-    that it is called by."""
+def is_from_here(scope: Scope) -> bool:
+    """Whether a page of ours asks, or a person who typed the address."""
     headers: dict[bytes, bytes] = dict(scope["headers"])
-    host, local, client = headers.get(b"host", b""), scope.get("server"), scope.get("client")
-    is_proxied = proxies is not None and client is not None and proxies.trust(client[0])
-    if local and is_borrowed(host.decode("latin-1").lower(), local[0]) and not is_proxied:
+    host, local = headers.get(b"host", b""), scope.get("server")
+    if local and is_borrowed(host.decode("latin-1").lower(), local[0]):
         return False
     origin = headers.get(b"origin")
     if origin is None:

@@ -52,8 +52,7 @@ async def serve(
     ):
         server = _Server(
             uvicorn.Config(
-                # A node calls its console by an address, whatever name it is called by itself.
-                application(console, Proxies() if may_sleep else console.proxies),
+                application(console),
                 log_config=None,
                 log_level=logging.WARNING,
                 access_log=False,
@@ -76,7 +75,7 @@ async def serve(
         await serving
 
 
-def application(console: Console, proxies: Proxies) -> Guard:
+def application(console: Console) -> Guard:
     for page in EVERY_PAGE:
         page.register(console)
     app = FastAPI(openapi_url=None)
@@ -94,7 +93,7 @@ def application(console: Console, proxies: Proxies) -> Guard:
         show_welcome_message=False,
     )
     core.app.config.socket_io_js_transports = ["websocket"]
-    return Guard(app, PATH, proxies)
+    return Guard(app, PATH)
 
 
 async def _unwatched() -> None:

@@ -21,7 +21,7 @@ DOOR = "http"
 UNKNOWN = "unknown"
 STRANGER = (
     "a page of another site asked for this, or the name in the Host header is not this node's:"
-    " see --allow-origin and, for a proxy, --trusted-proxy"
+    " see --allow-origin; docs/console.md has settings for proxies"
 )
 
 Endpoint = Callable[[Exchange], Awaitable[None]]

@@ -65,8 +65,8 @@ class HttpDoor:
         for each in (connections, consumers, ring, stats):
             each.take_part(broker)
         routes = [WebSocketRoute(each.path, self._endpoint(each)) for each in websockets]
+        self._origins = Origins(allowed_origins)
         proxies = Proxies(trusted_proxies)
-        self._origins = Origins(allowed_origins, proxies)
         console = None if console_port is None else Console(console_port, self._origins, proxies)
         if console is not None:
             routes.append(WebSocketRoute("/console/{rest:path}", console.websocket))

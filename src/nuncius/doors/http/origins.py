@@ -11,7 +11,6 @@ from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from nuncius.cluster.hosts import is_borrowed
-from nuncius.cluster.proxies import Proxies
 from nuncius.doors.http.exchange import Scope
 
 _ORIGIN = re.compile(r"https?://[^/?#@\s]+")
@@ -27,8 +26,7 @@ def is_origin(text: str) -> bool:
 class Origins:
     """The node's own pages are welcome, those of this machine, and those of sites that are named."""
 
-    def __init__(self, allowed: Collection[str] = (), proxies: Proxies | None = None) -> None:
-        self._proxies = proxies or Proxies()
+    def __init__(self, allowed: Collection[str] = ()) -> None:
         self._allowed = {origin.lower() for origin in allowed}
         self._names = frozenset(urlsplit(origin).hostname or "" for origin in allowed)
 
@@ -44,18 +42,13 @@ class Origins:
                 return False
             if name == b"host" and local:
                 asked = value.decode("latin-1").lower()
-                if is_borrowed(asked, local[0], self._names) and not self._is_proxied(scope):
+                if is_borrowed(asked, local[0], self._names):
                     return False
         return True
 
     def is_allowed(self, origin: str) -> bool:
         """Whether this site is named in the settings."""
         return origin.lower() in self._allowed
-
-    def _is_proxied(self, scope: Scope) -> bool:
-        """Whether a trusted proxy has passed it on, which answers for the names it is called by."""
-        client = scope.get("client")
-        return client is not None and self._proxies.trust(client[0])
 
     def _knows(self, origin: str, scope: Scope) -> bool:
         if origin in self._allowed:
