@@ -290,27 +290,6 @@ returns table (
     from nuncius.pipeline_runs r order by r.run_id desc limit p_limit
 $$;
 
--- What failed and awaits redelivery, the latest failure first: what `overview` counts as `failures`.
-create or replace function nuncius.list_awaiting(p_limit integer)
-returns table (
-    destination text, subscriber varchar, partition integer, id bigint, attempts integer,
-    last_failure timestamptz, due_at timestamptz, reason text
-) language sql stable as $$
-    (select '/topic/' || t.topic_name, s.subscriber_name, p.partition, f.entry_offset, f.attempts, f.last_failure,
-        f.due_at, f.reason
-    from nuncius.failures f
-    join nuncius.subscriptions s using (subscription_id)
-    join nuncius.topics t using (topic_id)
-    join nuncius.partitions p on p.partition_id = f.partition_id
-    order by f.last_failure desc limit p_limit)
-    union all
-    (select '/queue/' || q.queue_name, null, null, l.origin, l.attempts, l.last_failure, l.due_at, l.reason
-    from nuncius.leases l join nuncius.queues q using (queue_id)
-    where l.holder = 0
-    order by l.last_failure desc limit p_limit)
-    order by 6 desc limit p_limit
-$$;
-
 -- A few figures of everything. p_inactive and p_silence: seconds after which an actor is inactive, a node dead.
 create or replace function nuncius.overview(p_inactive double precision, p_silence double precision)
 returns table (
