@@ -108,11 +108,6 @@ class SubscriptionFactsReader:
         )
         return {row[0] for row in rows}
 
-    async def failures(self, limit: int = 100) -> tuple[Failure, ...]:
-        """What failed and comes again, the latest first."""
-        rows = await self._store.query("select * from nuncius.list_failures($1)", min(limit, MOST_FAILURES))
-        return tuple(Failure(*row) for row in rows)
-
     async def awaiting(self, limit: int = 100) -> tuple[Failure, ...]:
         """What failed and awaits redelivery, the latest first: what the overview counts."""
         rows = await self._store.query("select * from nuncius.list_awaiting($1)", min(limit, MOST_FAILURES))
