@@ -196,7 +196,7 @@ async def test_subscriptions(broker: Broker, facts: Facts, connection: Connectio
     assert (first.positions, first.nexts, first.is_durable, first.members) == ((0,), (5,), True, 0)
     assert first.confirmed_at is None
     assert second.confirmed_at is not None
-    (failure,) = await facts.subscriptions.failures()
+    (failure,) = await facts.subscriptions.awaiting()
     assert (failure.destination, failure.id, failure.attempts) == ("/topic/t", 2, 1)
     assert [each.subscriber for each in (await facts.subscriptions.page(Wish(search="fast"))).rows] == [
         "fast"
@@ -302,7 +302,7 @@ async def test_overview_and_alarms(broker: Broker, facts: Facts) -> None:
     overview = await facts.overview()
     assert (overview.queues, overview.messages, overview.topics, overview.entries) == (1, 1, 1, 3)
     assert (overview.subscriptions, overview.lag, overview.dead_letters) == (1, 3, 1)
-    assert "nobody could take: 1." in " ".join(each.text for each in await facts.alarms())
+    assert "1 dead-lettered message" in " ".join(each.text for each in await facts.alarms())
 
 
 def test_alarms_of_an_overview() -> None:
@@ -312,3 +312,41 @@ def test_alarms_of_an_overview() -> None:
     alarms = alarms_of(Overview(1, 1, 1, 1, 1, 100_001, 1, 3, 4, 2, 1, 5, 1, now))
     assert len(alarms) == 5
     assert all(each.level == "warn" and each.text and each.remedy for each in alarms)
+
+
+async def test_one_judgement_of_a_broker(facts: Facts, broker: Broker, connection: Connection) -> None:
+    """A broker is in the same state among the actors and among the nodes: alive, unreachable as soon as it is
+    silent, and forgotten when it has ended."""
+    await connection.execute("select nuncius.enter_node('h', 1, 2, '{broker}', 1)")
+    await broker.actors.flush()
+
+    async def states() -> tuple[list[str], list[str], int]:
+        actors = (await facts.clients.actors()).rows
+        return (
+            [each.state for each in actors],
+            [each.state for each in await facts.cluster.nodes()],
+            (await facts.overview()).inactive,
+        )
+
+    assert await states() == (["alive"], ["alive"], 0)
+    await connection.execute("update nuncius.nodes set last_heard = now() - interval '6 seconds'")
+    assert await states() == (["unreachable"], ["unreachable"], 1)
+    await connection.execute("update nuncius.nodes set holder = 4711")  # whose lock is free
+    assert await states() == ([], [], 0)
+
+
+async def test_what_awaits_redelivery_is_counted_once(
+    facts: Facts, broker: Broker, connection: Connection
+) -> None:
+    """The overview counts what the list shows."""
+    queue = await broker.queues.create("q")
+    await put(broker, queue.queue_id, Letter(b"x"), Letter(b"y"))
+    await connection.execute(
+        "select nuncius.lease_many(7, 1, array[$1::int], array[0], array[0], array[0], array[0::smallint],"
+        " array[2])",
+        queue.queue_id,
+    )
+    leases = [row[0] for row in await connection.fetch("select lease_id from nuncius.leases order by 1")]
+    assert len(leases) == 2
+    await connection.execute("select nuncius.release_many($1, array['no'], 60, 10)", leases[:1])
+    assert len(await facts.subscriptions.awaiting()) == (await facts.overview()).failures == 1

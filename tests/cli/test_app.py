@@ -32,6 +32,7 @@ COMMANDS = [
     "reply",
     "pubsub",
     "pipeline",
+    "cluster",
     "tribbler",
     "stomp-client",
     "trib",

@@ -30,11 +30,18 @@ class Node:
 
 @asynccontextmanager
 async def node(
-    dsn: str, *roles: str, port: int, own_store: str | None = None, silence: float = 5.0
+    dsn: str,
+    *roles: str,
+    port: int,
+    own_store: str | None = None,
+    silence: float = 5.0,
+    rebalance_after: float = 60.0,
 ) -> AsyncIterator[Node]:
     """A node with these roles; `port` is where its HTTP door would be."""
     async with Broker(dsn, patience=20) as broker:
-        participant = Participant(broker, roles, own_store=own_store, pulse=PULSE)
+        participant = Participant(
+            broker, roles, own_store=own_store, pulse=PULSE, rebalance_after=rebalance_after
+        )
         participant.members.silence = participant.placement.silence = silence
         await participant.open("127.0.0.1")
         try:

@@ -51,6 +51,16 @@ class Process:
     def start(self) -> Self:
         return self.begin().ready()
 
+    def freeze(self) -> None:
+        """Stops it as a debugger would: it keeps its connections and says nothing."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """It goes on."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 

@@ -176,6 +176,8 @@ async def test_a_client_that_reads_slowly(world: World) -> None:
 class Slow:
     """A client that has had enough with the end of its answer."""
 
+    is_repeatable = has_alternative = False
+
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
         self.done = asyncio.Event()

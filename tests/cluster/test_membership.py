@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
+import asyncpg
 import pytest
 
 from cluster.inside import node
@@ -75,15 +76,115 @@ async def test_a_store_moves(members: Members) -> None:
 
 
 async def test_silence(connection: Connection, members: Members) -> None:
-    """Who is not heard for a while is not alive; who says goodbye is not either, at once."""
+    """A node that is not heard for a while is not alive; one that says goodbye is not listed, at once."""
     first = await members.enter(HOST, 1000, 41, ("broker",))
     second = await members.enter(HOST, 1100, 42, ("broker",))
     await forget(connection, first)
     await members.leave(second, 42)
-    assert [m.is_alive for m in await members.everybody()] == [False, False]
+    assert [(m.port, m.is_alive) for m in await members.everybody()] == [(1000, False)]
     assert await members.hear(first)
-    assert [m.is_alive for m in await members.everybody()] == [True, False]
+    assert [(m.port, m.is_alive) for m in await members.everybody()] == [(1000, True)]
     assert not await members.hear(99)
+
+
+HOLDER = 4711
+
+
+@pytest.fixture
+async def life(dsn: str) -> AsyncIterator[Connection]:
+    """A connection that holds the lock of a node, as long as it lives."""
+    opened = await asyncpg.connect(dsn)
+    await opened.fetch("select pg_advisory_lock(78009, $1)", HOLDER)
+    yield opened
+    await opened.close()
+
+
+async def test_a_silent_node_that_lives(connection: Connection, members: Members, life: Connection) -> None:
+    """A silent node stays in the list as long as its lock is held; when that is free, the node has ended, and
+    the list and the activity of brokers know it no more."""
+    silent = await members.enter(HOST, 1000, 41, ("broker",), holder=HOLDER)
+    await forget(connection, silent)
+    await connection.execute("select nuncius.note_brokers()")
+    assert [(m.broker_id, m.is_alive) for m in await members.everybody()] == [(1, False)]
+    assert await connection.fetchval("select count(*) from nuncius.list_actors(300)") == 1
+    await life.close()
+    await until(lambda: is_free(connection))
+    assert await members.everybody() == []
+    await connection.execute("select nuncius.note_brokers()")
+    assert await connection.fetchval("select count(*) from nuncius.list_actors(300)") == 0
+    assert await connection.fetchval("select nodes from nuncius.overview(300, 5)") == 0
+
+
+async def is_free(connection: Connection) -> bool:
+    """Whether the server has noticed that the node's connection is gone."""
+    locks = "select count(*) from pg_locks where locktype = 'advisory' and classid = 78009 and objid = $1"
+    held: int = await connection.fetchval(locks, HOLDER)
+    return held == 0
+
+
+async def test_a_silent_node_is_heard_again(connection: Connection, members: Members) -> None:
+    """A node whose lock is free but which is heard has not ended: it is about to take its lock again."""
+    node_id = await members.enter(HOST, 1000, 41, ("broker",), holder=HOLDER)
+    assert [m.port for m in await members.everybody()] == [1000]
+    await forget(connection, node_id)
+    assert await members.everybody() == []
+    assert await members.hear(node_id)
+    assert [(m.port, m.broker_id) for m in await members.everybody()] == [(1000, 1)]
+
+
+async def test_a_broker_with_a_store_is_waited_for(connection: Connection, members: Members) -> None:
+    """A broker with a store of its own stays in the list when it has ended, because its entries are there."""
+    killed = await members.enter(HOST, 1000, 41, ("broker",), 2, holder=HOLDER)
+    stopped = await members.enter(HOST, 1100, 42, ("broker",), 3, holder=HOLDER + 1)
+    await forget(connection, killed)
+    await members.leave(stopped, 42)
+    assert [(m.port, m.is_alive) for m in await members.everybody()] == [(1000, False), (1100, False)]
+
+
+async def test_a_balancer_has_no_lock(connection: Connection, members: Members) -> None:
+    """A node without a lock has ended after a minute of silence."""
+    balancer = await members.enter(HOST, 5000, 0, ("balancer",))
+    await forget(connection, balancer)
+    assert [m.is_alive for m in await members.everybody()] == [False]
+    await connection.execute("update nuncius.nodes set last_heard = now() - interval '61 seconds'")
+    assert await members.everybody() == []
+
+
+async def test_numbers_are_given_again(connection: Connection, members: Members) -> None:
+    """A broker that has ended keeps its number for its return, until another broker starts: then that one
+    has it. Restarts under ever new addresses burn no numbers."""
+    ended = await members.enter(HOST, 999, 40, ("broker",))
+    for n in range(25):
+        ended = await members.enter(HOST, 1000 + n, 41, ("broker",), holder=HOLDER)
+        await forget(connection, ended)
+    assert await members.enter(HOST, 1024, 42, ("broker",)) == ended
+    assert [(m.broker_id, m.port) for m in await members.everybody()] == [(1, 999), (2, 1024)]
+    await members.leave(ended, 42)
+    assert await members.add_broker(2000) == 2
+    assert await members.enter(HOST, 1024, 43, ("broker",)) != ended
+    assert [(m.broker_id, m.port) for m in await members.everybody()] == [(1, 999), (2, 2000), (3, 1024)]
+
+
+async def test_adding_one_that_has_ended(members: Members) -> None:
+    """A broker that has ended and is added by its port is waited for, under its number."""
+    ended = await members.enter(HOST, 1000, 41, ("broker",))
+    await members.leave(ended, 41)
+    assert await members.everybody() == []
+    assert await members.add_broker(1000) == 1
+    await members.enter(HOST, 1100, 42, ("broker",))
+    assert [(m.broker_id, m.port) for m in await members.everybody()] == [(1, 1000), (2, 1100)]
+
+
+async def test_a_killed_node_is_forgotten(dsn: str, connection: Connection) -> None:
+    """Other nodes forget a killed node when it is silent and its lock is free."""
+    async with (
+        node(dsn, "broker", port=1100, silence=0.3) as other,
+        node(dsn, "broker", port=1000, silence=0.3) as killed,
+    ):
+        assert await connection.fetchval("select holder from nuncius.nodes where port = 1000")
+        await killed.crash()
+        await killed.broker.close()  # and so its connections end
+        await until(lambda: list(other.participant.router.forwarding.members) == [1])
 
 
 async def test_one_of_several_processes_leaves(members: Members) -> None:
@@ -217,9 +318,15 @@ class Said(Members):
         self.words: list[str] = []
 
     async def enter(
-        self, host: str, port: int, link_port: int, roles: Sequence[str], store_id: int = 1
+        self,
+        host: str,
+        port: int,
+        link_port: int,
+        roles: Sequence[str],
+        store_id: int = 1,
+        holder: int | None = None,
     ) -> int:
-        del host, link_port, roles, store_id
+        del host, link_port, roles, store_id, holder
         return port
 
     async def hear(self, node_id: int) -> bool:
@@ -249,3 +356,66 @@ async def test_the_store_is_back() -> None:
     for watch in watches:
         await watch.end()
     assert table.words[:4] == ["1 is there", "2 is there", "who is?", "who is?"]
+
+
+async def shares(connection: Connection) -> list[tuple[int, int]]:
+    rows = await connection.fetch(
+        "select broker_id, count(*) from nuncius.assignments group by broker_id order by 1"
+    )
+    return [tuple(row) for row in rows]
+
+
+async def test_rebalancing(connection: Connection, members: Members, placement: Placement) -> None:
+    """Partitions move back to brokers that came back: as few as give every broker an equal share."""
+    await members.enter(HOST, 1000, 41, ("broker",))
+    topic_id = await topic(connection, 10)
+    await placement.route(topic_id)
+    assert await placement.rebalance() == 0
+    await members.enter(HOST, 1100, 42, ("broker",))
+    await members.enter(HOST, 1200, 43, ("broker",))
+    assert await placement.rebalance() == 6
+    assert await shares(connection) == [(1, 4), (2, 3), (3, 3)]
+    assert await placement.rebalance() == 0
+    await members.remove_broker(3)
+    await placement.rebalance()
+    assert await shares(connection) == [(1, 5), (2, 5)]
+
+
+async def test_rebalancing_leaves_stores_alone(
+    connection: Connection, members: Members, placement: Placement
+) -> None:
+    """A partition in a broker's own store stays with that broker and does not count; a partition of the
+    common store may be served by that broker."""
+    await members.enter(HOST, 1000, 41, ("broker",), 2)
+    topic_id = await topic(connection, 4)
+    await connection.execute("select nuncius.publish('news', 'x', p_partition => 1)")
+    await connection.execute("select nuncius.publish('news', 'x', p_partition => 2)")
+    assert (await placement.route(topic_id)).stores == (1, 1, 2, 2)
+    await members.enter(HOST, 1100, 42, ("broker",))
+    assert await placement.rebalance() == 1
+    route = await placement.route(topic_id)
+    assert (sorted(map(str, route.brokers[:2])), route.brokers[2:]) == (["1", "2"], (1, 1))
+    assert route.stores == (1, 1, 2, 2)
+
+
+async def test_rebalancing_with_nobody(
+    members: Members, placement: Placement, connection: Connection
+) -> None:
+    """Without a healthy broker everything stays as it is."""
+    await members.enter(HOST, 1000, 41, ("broker",))
+    await placement.route(await topic(connection, 2))
+    await members.remove_broker(1)
+    assert await placement.rebalance() == 0
+    assert await shares(connection) == [(1, 2)]
+
+
+async def test_rebalancing_by_itself(dsn: str, connection: Connection) -> None:
+    """Some time after a broker came, partitions are spread anew, once."""
+    async with node(dsn, "broker", port=1000, rebalance_after=0.2) as first:
+        await first.participant.placement.route(await topic(connection, 4))
+        async with node(dsn, "broker", port=1100, rebalance_after=0):
+
+            async def is_even() -> bool:
+                return await shares(connection) == [(1, 2), (2, 2)]
+
+            await until(is_even)

@@ -47,7 +47,8 @@ async def known(writer: Node, brokers: int) -> None:
 
 def alive(writer: Node, broker: int) -> bool:
     """As far as the writer has heard."""
-    return writer.participant.router.forwarding.members[broker].is_alive
+    member = writer.participant.router.forwarding.members.get(broker)
+    return member is not None and member.is_alive
 
 
 async def value(dsn: str, sql: str, *arguments: Any) -> Any:

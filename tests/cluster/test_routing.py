@@ -202,3 +202,44 @@ async def test_a_broker_that_nobody_hears(
     async with asyncio.timeout(60):
         await asyncio.gather(*(writer.broker.topics.publish("news", [b"1"]) for _ in range(16)))
     assert len(everything(await bodies(second.broker, "news"))) == 17
+
+
+async def test_order_while_a_partition_moves(
+    connection: Connection, writer: Node, first: Node, second: Node
+) -> None:
+    """What a connection sends to a partition is stored in order, also when the partition gets another broker
+    while something is under way to the one before."""
+    topics = writer.broker.topics
+    await topics.create("news", 1)
+    await topics.publish("news", [b"0"])
+    owner, other = (first, second) if set((await assigned(connection)).values()) == {1} else (second, first)
+    for peer in owner.participant.server.peers:
+        peer.transport.pause_reading()
+    stored, done = [], asyncio.Event()
+
+    def publish(body: bytes) -> None:
+        topics.publish_soon("news", [body], lambda result: note(body, result), caller="a connection")
+
+    def note(body: bytes, result: object) -> None:
+        assert isinstance(result, Placed)
+        stored.append((body, result.offset))
+        if len(stored) == 2:
+            done.set()
+
+    publish(b"1")
+    await until(lambda: any(link.is_waiting for link in writer.participant.router.forwarding.links.values()))
+    seen = writer.broker.catalogue
+    await connection.execute("update nuncius.assignments set broker_id = 3 - broker_id")
+    await connection.execute("select pg_notify('nuncius', 'c')")
+    await until(lambda: writer.broker.catalogue > seen)
+    await topics.publish("news", [b"another connection's"])  # reaches the new broker
+    assert other.participant.server.peers
+    publish(b"2")
+    for peer in owner.participant.server.peers:
+        peer.transport.resume_reading()
+    await done.wait()
+    assert stored == [(b"1", 2), (b"2", 3)]
+
+
+async def assigned(connection: Connection) -> dict[int, int]:
+    return {row[0]: row[1] for row in await connection.fetch("select * from nuncius.assignments")}

@@ -33,6 +33,8 @@ PHONE = ViewportSize(width=390, height=844)
 FRUGAL = ["--disable-gpu", "--disable-software-rasterizer", "--force-prefers-reduced-motion"]
 # One process for all pages of a context: what one of them has compiled, the others need not.
 FRUGAL += ["--process-per-site"]
+# Names for the tests of proxies; nothing of it leaves this machine.
+FRUGAL += ["--host-resolver-rules=MAP *.example.org 127.0.0.1"]
 PATIENCE = 60_000.0  # milliseconds, on a machine that does much else
 
 expect.set_options(timeout=PATIENCE)

@@ -145,7 +145,7 @@ def test_a_subscription_goes_where_it_is_sent(visitor: Visitor, node: Broker, cl
         client.publish("tracks", str(n))
     client.subscribe("tracks", "follower", start="earliest")
     page = visitor.open("subscription?topic=tracks&name=follower")
-    behind = page.locator(".card", has_text="Behind by").first.locator(".value")
+    behind = page.locator(".card", has_text="Lag").first.locator(".value")
     expect(behind).to_have_text("10")
 
     def seek(where: str) -> None:
@@ -238,9 +238,27 @@ def test_inactive_actors_can_be_seen_alone(visitor: Visitor, node: Broker) -> No
     page = visitor.open("clients")
     expect(page.get_by_role("row", name="4711")).to_contain_text("inactive")
     expect(page.get_by_role("row", name="broker 1")).to_be_visible()
-    page.get_by_role("switch", name="Only the inactive").click()
+    page.get_by_role("switch", name="Inactive only").click()
     expect(page.get_by_role("row", name="broker 1")).to_have_count(0)
     expect(page.get_by_role("row", name="4711")).to_be_visible()
+
+
+def test_consumers_are_shown(visitor: Visitor, client: Client, ports: dict[str, int]) -> None:
+    """A queue shows its consumers while they are connected, and so does a subscription."""
+    client.create_queue("served")
+    stomp = Connection12([("127.0.0.1", ports["stomp"])])
+    stomp.connect(wait=True)
+    stomp.subscribe("/queue/served", "1", receipt="queue")
+    stomp.subscribe("/topic/heard", "2", receipt="topic")
+    page = visitor.open("queue?name=served")
+    figure = page.locator(".card", has_text="Consumers").first.locator(".value")
+    expect(figure).to_have_text("1")
+    page = visitor.open("subscriptions?search=heard")
+    row = page.locator(".paged").first.locator("tbody tr")
+    expect(row.locator("td").nth(6)).to_have_text("1")
+    stomp.disconnect()
+    page = visitor.open("queue?name=served")
+    expect(figure).to_have_text("0")
 
 
 def test_runs_and_their_reports_are_opened(visitor: Visitor, node: Broker, tmp_path: Path) -> None:
@@ -303,7 +321,7 @@ def test_a_ring_is_drawn_as_one(visitor: Visitor, node: Broker) -> None:
     expect(page.get_by_role("row", name="127.0.0.1:9010")).to_contain_text("25.0%")
     expect(page.get_by_text("Version 3 of the ring")).to_be_visible()
     expect(page.get_by_text("until 2100-01-01")).to_be_visible()
-    expect(page.get_by_role("row", name="nobody holds a lease")).to_be_visible()
+    expect(page.get_by_role("row", name="none")).to_be_visible()
 
 
 def test_nodes_that_are_gone_are_removed(visitor: Visitor, node: Broker) -> None:
@@ -314,10 +332,10 @@ def test_nodes_that_are_gone_are_removed(visitor: Visitor, node: Broker) -> None
         " values ('127.0.0.1', 1, '{writer}', now() - interval '1 minute')",
     )
     page = visitor.open("cluster")
-    gone = page.get_by_role("row", name="silent")
+    gone = page.get_by_role("row", name="unreachable")
     expect(gone).to_have_count(1)
     page.get_by_role("checkbox").first.click()
-    expect(page.get_by_text("2 nodes chosen")).to_be_visible()
+    expect(page.get_by_text("2 nodes selected")).to_be_visible()
     visitor.press("Remove")
     visitor.agree("Remove")
     visitor.hears("Removed 1 node. Kept 1: alive")

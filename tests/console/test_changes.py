@@ -8,6 +8,7 @@ from fastapi import Request
 
 from nuncius.broker import Broker
 from nuncius.broker.errors import InvalidInput, NoSuchQueue
+from nuncius.cluster.proxies import Proxies
 from nuncius.console.changes import ReadOnly
 from nuncius.console.context import Console, visitor
 
@@ -98,17 +99,22 @@ async def test_a_place_to_seek_must_be_one(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("peer", "told", "who"),
+    ("peer", "told", "user", "who"),
     [
-        ("127.0.0.1", "192.0.2.7", "192.0.2.7"),
-        ("198.51.100.1", "192.0.2.7", "198.51.100.1"),
-        ("127.0.0.1", None, "127.0.0.1"),
-        ("somewhere", "192.0.2.7", "somewhere"),
-        (None, None, "unknown"),
+        ("10.0.0.1", "192.0.2.7", "", "192.0.2.7"),
+        ("10.0.0.1", "192.0.2.7", "ann", "ann (192.0.2.7)"),
+        ("10.0.0.1", "203.0.113.9, 192.0.2.7, 10.0.0.2", "ann", "ann (192.0.2.7)"),
+        ("10.0.0.1", "nonsense", "ann", "ann (10.0.0.1)"),
+        ("127.0.0.1", "192.0.2.7", "ann", "127.0.0.1"),
+        ("10.0.0.1", None, "", "10.0.0.1"),
+        ("somewhere", "192.0.2.7", "ann", "somewhere"),
+        (None, None, "", "unknown"),
     ],
 )
-def test_who_looks(peer: str | None, told: str | None, who: str) -> None:
-    """Only who is on this machine may say for whom he asks."""
+def test_who_looks(peer: str | None, told: str | None, user: str, who: str) -> None:
+    """A visitor is named as a proxy says only where that proxy is trusted; of several addresses the last one
+    counts that is no proxy, because a client may have sent the others."""
     headers = [] if told is None else [(b"x-forwarded-for", told.encode())]
+    headers.append((b"x-forwarded-user", user.encode()))
     scope = {"type": "http", "headers": headers, "client": None if peer is None else (peer, 1)}
-    assert visitor(Request(scope)) == who
+    assert visitor(Request(scope), Proxies(["10.0.0.0/8"])) == who

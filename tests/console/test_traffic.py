@@ -97,7 +97,7 @@ async def test_nodes_are_asked(broker: Broker, monkeypatch: pytest.MonkeyPatch) 
         assert [answer.node for answer in answers] == [f"127.0.0.1:{port}"]
         assert await nodes.ask(STATS) is answers, "while it is fresh"
         (connected,) = await nodes.ask(CONNECTIONS)
-        assert [each["door"] for each in connected.said["connections"]][-1] == "http"
+        assert connected.said == {"counts": {"http": 0}, "connections": [], "missing": []}, "but its own"
         traffic = Traffic(nodes)
         assert (await traffic.look()).processes == 1
         await traffic.look()

@@ -1,12 +1,18 @@
 """Numbers, sizes, times and bodies as the pages show them."""
 
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from nuncius.broker.errors import InvalidInput
+from nuncius.broker.facts import Overview, alarms_of
 from nuncius.broker.facts_page import Wish
 from nuncius.broker.model import Retention
+from nuncius.cli.app import build
+from nuncius.console import pages
 from nuncius.console.leases import in_words
 from nuncius.console.pages.topics import kept
 from nuncius.console.parts import bodies, words
@@ -17,13 +23,12 @@ from nuncius.console.parts.table import Column, wished
 from nuncius.console.rates import REMEMBERED, Rates
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
-GAP = "\N{NARROW NO-BREAK SPACE}"
 
 
 def test_numbers_and_sizes() -> None:
     """Thousands are set apart, sizes have one unit, what is not known is a dash."""
-    assert words.number(1234567) == f"1{GAP}234{GAP}567"
-    assert words.number(10_000, is_exact=False) == f"10{GAP}000+"
+    assert words.number(1234567) == "1,234,567"
+    assert words.number(10_000, is_exact=False) == "10,000+"
     assert [words.size(n) for n in (0, 999, 1000, 15_300, 250_000, 3e9)] == [
         "0 B",
         "999 B",
@@ -70,7 +75,7 @@ def test_leases_in_words() -> None:
 
 def test_retention_in_words() -> None:
     """Each of the four."""
-    assert kept(Retention()) == "for ever"
+    assert kept(Retention()) == "unlimited"
     assert kept(Retention("subscribers")) == "until all subscribers have it"
     assert kept(Retention("time", seconds=7200)) == "for 2 h"
     assert kept(Retention("size", bytes=10**9)) == "up to 1.0 GB a partition"
@@ -150,3 +155,24 @@ def test_lines_and_rings_have_their_places() -> None:
     assert shares == [0.75, 0.25]
     x, y = point(2**31, 100)
     assert (round(x), round(y)) == (MIDDLE, MIDDLE + 100)
+
+
+def test_commands_that_pages_name() -> None:
+    """Every command that a page names exists."""
+    named = set()
+    for page in Path(pages.__file__).parent.glob("*.py"):
+        named |= set(re.findall(r"nuncius ((?:pipeline|queue|topic) [a-z]+)", page.read_text("utf-8")))
+    assert named == {"pipeline jobs", "queue create"}
+    for command in named:
+        assert CliRunner().invoke(build(), [*command.split(), "--help"]).exit_code == 0, command
+
+
+def test_alarms_agree_with_cards() -> None:
+    """An alarm writes a number as the card beside it does."""
+    overview = Overview(0, 0, 0, 0, 0, 1_200_000, 0, 36, 1142, 0, 0, 0, 0, NOW)
+    texts = [each.text for each in alarms_of(overview)]
+    assert texts == [
+        f"{words.number(1142)} dead-lettered messages",
+        f"{words.number(36)} messages awaiting redelivery",
+        f"Highest lag of a subscription: {words.number(1_200_000)} messages",
+    ]

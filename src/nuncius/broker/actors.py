@@ -153,9 +153,7 @@ class Actors:
         """Who was active when, those who have been silent longest first."""
         await self.flush()
         rows = await self._store.query(
-            "select kind, actor_id, last_active,"
-            " last_active >= now() - make_interval(secs => $1) as is_active"
-            " from nuncius.activity where not $2 or last_active < now() - make_interval(secs => $1)"
+            "select * from nuncius.list_actors($1) where not ($2 and is_active)"
             " order by last_active, kind, actor_id limit $3",
             self.inactive_after,
             only_inactive,
@@ -166,8 +164,7 @@ class Actors:
     async def count_inactive(self) -> int:
         """How many have been silent for too long."""
         rows = await self._store.query(
-            "select count(*) from nuncius.activity where last_active < now() - make_interval(secs => $1)",
-            self.inactive_after,
+            "select count(*) from nuncius.list_actors($1) where not is_active", self.inactive_after
         )
         inactive: int = rows[0][0]
         return inactive

@@ -7,6 +7,7 @@ from datetime import datetime
 from nuncius import __version__
 from nuncius.broker.actors import Actors
 from nuncius.broker.clients import Clients
+from nuncius.broker.consumers import Consumers
 from nuncius.broker.consuming import Consuming
 from nuncius.broker.counters import Counters
 from nuncius.broker.counters_model import Counts
@@ -86,6 +87,7 @@ class Broker:
         self._onlooker = onlooker
         self._store = Store(dsn, patience=patience, silence=silence)
         self._signals = Signals()
+        self.consumers = Consumers()
         self.counters = Counters()
         self.counters.attach(self._store)
         self.siblings = Siblings()
@@ -104,6 +106,11 @@ class Broker:
         """Have another store of this node counted and given up together with the broker's."""
         self.counters.attach(store)
         self._store.take_along(store)
+
+    @property
+    def holder(self) -> int:
+        """The number under which this node holds leases, and whose lock it holds as long as it lives."""
+        return self._listener.holder
 
     @property
     def catalogue(self) -> int:
@@ -128,6 +135,7 @@ class Broker:
         self.feeds = Feeds(
             store, self.subscriptions, self._tails, signals, self.topics.order, self._listener, self.limits
         )
+        self.feeds.consumers = self.consumers
         self._transactions = Transactions(store, self.topics, self.queues, self.feeds)
         self.pubsub = PubSub(store, self.subscriptions, signals, self._listener, self.limits)
         self.places = Places(store)

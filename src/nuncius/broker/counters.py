@@ -223,7 +223,8 @@ class Counters:
 
     @property
     def connections(self) -> dict[str, int]:
-        return {name: door.connections for name, door in self.doors.items()}
+        """By open door."""
+        return {name: door.connections for name, door in self.doors.items() if door.is_open}
 
     async def sample(self) -> int:
         """Once a second."""

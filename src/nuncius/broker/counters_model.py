@@ -23,6 +23,10 @@ class Door(Protocol):
     """What a door tells about its connections."""
 
     @property
+    def is_open(self) -> bool:
+        """Whether it listens, or has connections all the same: STOMP comes over WebSocket, too."""
+
+    @property
     def connections(self) -> int: ...
 
     def list_connections(self) -> "Sequence[ConnectionFacts]": ...

@@ -8,6 +8,7 @@ node knows (rates, latencies, connections) is in `counters` and, for others, und
 `/v1/connections`.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -55,9 +56,9 @@ class Facts:
         self._broker = broker
         self.queues = QueueFactsReader(store)
         self.topics = TopicFactsReader(store, broker.topics)
-        self.subscriptions = SubscriptionFactsReader(store)
-        self.clients = ClientFactsReader(store, broker.actors)
+        self.subscriptions = SubscriptionFactsReader(store, lambda: broker.actors.inactive_after)
         self.cluster = ClusterFactsReader(store)
+        self.clients = ClientFactsReader(store, broker.actors, self.cluster)
         self.pipelines = PipelineFactsReader(store)
         self.store = StoreFactsReader(store)
         self.actions = Actions(store, broker.queues, broker.topics, self.queues, self.topics)
@@ -87,12 +88,16 @@ class Facts:
         )
 
     async def alarms(self, overview: Overview | None = None) -> tuple[Advice, ...]:
-        """What somebody should look at, the worst first. Empty: all is well."""
+        """List what an operator should look at, the worst first. Empty: all is well."""
         overview = overview or await self.overview()
-        found = [each for each in (await self.store.read()).advice() if each.level != "ok"]
-        found += alarms_of(overview)
-        found.sort(key=lambda each: each.level != "fail")
-        return tuple(found)
+        return worst_first([*(await self.store.read()).advice(), *alarms_of(overview)])
+
+
+def worst_first(found: Iterable[Advice]) -> tuple[Advice, ...]:
+    """Sort alarms, and leave out what is well."""
+    return tuple(
+        sorted((each for each in found if each.level != "ok"), key=lambda each: each.level != "fail")
+    )
 
 
 def alarms_of(overview: Overview) -> list[Advice]:
@@ -101,15 +106,15 @@ def alarms_of(overview: Overview) -> list[Advice]:
         found.append(
             Advice(
                 "warn",
-                f"Dead letters, which nobody could take: {overview.dead_letters:,}.",
-                "See them in the console; move back what can be taken now, remove the rest.",
+                _count(overview.dead_letters, "dead-lettered message"),
+                "Move back what can be processed now, and remove the rest.",
             )
         )
     if overview.failures:
         found.append(
             Advice(
                 "warn",
-                f"Messages that failed and come again: {overview.failures:,}.",
+                f"{_count(overview.failures, 'message')} awaiting redelivery",
                 "See why their consumers refuse them or do not acknowledge.",
             )
         )
@@ -117,24 +122,28 @@ def alarms_of(overview: Overview) -> list[Advice]:
         found.append(
             Advice(
                 "warn",
-                f"A subscription is {overview.lag:,} messages behind.",
-                "See whether its reader runs; end the subscription if nobody needs it.",
+                f"Highest lag of a subscription: {overview.lag:,} messages",
+                "Check that its consumer runs; end the subscription if it is not needed.",
             )
         )
     if overview.inactive:
         found.append(
             Advice(
                 "warn",
-                f"Inactive producers, consumers and brokers: {overview.inactive:,}.",
-                "See whether they should still run; on the console's page Cluster brokers can be removed.",
+                f"{overview.inactive:,} inactive producers, consumers and brokers",
+                "Check whether they should run.",
             )
         )
     if overview.nodes_alive < overview.nodes:
         found.append(
             Advice(
                 "warn",
-                f"Silent nodes: {overview.nodes - overview.nodes_alive} of {overview.nodes}.",
-                "Start them again, or remove them on the console's page Cluster.",
+                f"{overview.nodes - overview.nodes_alive:,} of {overview.nodes:,} nodes unreachable",
+                "Start them again, or remove them on the page Cluster.",
             )
         )
     return found
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"

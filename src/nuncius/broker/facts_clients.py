@@ -6,7 +6,8 @@ Connections are a node's own business: `GET /v1/connections` of each node lists 
 from dataclasses import dataclass
 from datetime import datetime
 
-from nuncius.broker.actors import Actors
+from nuncius.broker.actors import BROKER, Actors
+from nuncius.broker.facts_cluster import ClusterFactsReader
 from nuncius.broker.facts_page import Listing, Page, Wish
 from nuncius.store.store import Store
 
@@ -46,11 +47,14 @@ class ActorFacts:
     topic: str | None
     lag: int | None
     """Of a consumer."""
+    state: str
+    """active or inactive; of a broker the state of its node."""
 
 
 class ClientFactsReader:
-    def __init__(self, store: Store, actors: Actors) -> None:
+    def __init__(self, store: Store, actors: Actors, cluster: ClusterFactsReader) -> None:
         self._store = store
+        self._cluster = cluster
         self._actors = actors
 
     async def page(self, wish: Wish | None = None) -> Page[ClientFacts]:
@@ -69,8 +73,7 @@ class ClientFactsReader:
         rows = await self._store.query(
             "select a.kind, a.actor_id, a.last_active, a.is_active,"  # noqa: S608 - words of ours
             " coalesce(p.topic_name, c.topic_name), c.subscription_id, count(*) over ()"
-            " from (select *, last_active >= now() - make_interval(secs => $1) as is_active"
-            "  from nuncius.activity) a"
+            " from nuncius.list_actors($1) a"
             " left join lateral nuncius.find_producer(a.actor_id) p on a.kind = 'producer'"
             " left join lateral nuncius.find_consumer(a.actor_id) c on a.kind = 'consumer'"
             " where not ($2 and a.is_active)"
@@ -83,7 +86,16 @@ class ClientFactsReader:
             wish.offset,
         )
         lags = await self._lags([row[5] for row in rows if row[5] is not None])
-        found = tuple(ActorFacts(*(*row[:5], lags.get(row[5]))) for row in rows)
+        nodes = {each.broker_id: each.state for each in await self._cluster.nodes()}
+
+        def state(kind: str, actor_id: int, *, is_active: bool) -> str:
+            if kind == BROKER:
+                return nodes.get(actor_id, "unreachable")
+            return "active" if is_active else "inactive"
+
+        found = tuple(
+            ActorFacts(*(*row[:5], lags.get(row[5]), state(row[0], row[1], is_active=row[3]))) for row in rows
+        )
         return Page(found, rows[0][6] if rows else 0)
 
     async def _lags(self, subscriptions: list[int]) -> dict[int, int]:

@@ -28,6 +28,17 @@ class NodeFacts:
     partitions: int
     """That it serves as a broker."""
 
+    @property
+    def state(self) -> str:
+        """The one judgement of a node, wherever it is shown."""
+        if self.removed:
+            return "removed"
+        if self.is_alive:
+            return "alive"
+        if self.last_heard is not None:
+            return "unreachable"
+        return "expected" if self.link_port is None else "stopped"
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:

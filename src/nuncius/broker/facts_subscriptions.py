@@ -1,5 +1,6 @@
 """Where subscriptions stand, and what could not be delivered."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -45,6 +46,8 @@ class SubscriptionFacts:
     """Of a group."""
     consumer_id: int | None
     """Of a consumer with a number, over HTTP."""
+    is_consuming: bool
+    """Whether that consumer is active."""
 
     @property
     def lag(self) -> int:
@@ -64,8 +67,9 @@ class DeadLetters:
 
 
 class SubscriptionFactsReader:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, inactive_after: Callable[[], float]) -> None:
         self._store = store
+        self._inactive_after = inactive_after
 
     async def page(self, wish: Wish | None = None) -> Page[SubscriptionFacts]:
         """Subscriptions. Sorted by name (of the topic), subscriber, lag or created."""
@@ -78,14 +82,35 @@ class SubscriptionFactsReader:
 
     async def _facts(self, ids: list[int]) -> tuple[SubscriptionFacts, ...]:
         rows = await self._store.query("select * from nuncius.facts_of_subscriptions($1)", ids)
+        active = await self._active([row["consumer_id"] for row in rows if row["consumer_id"] is not None])
         return tuple(
-            SubscriptionFacts(*(*row[:7], tuple(row["positions"]), tuple(row["nexts"]), *row[9:]))
+            SubscriptionFacts(
+                *(
+                    *row[:7],
+                    tuple(row["positions"]),
+                    tuple(row["nexts"]),
+                    *row[9:],
+                    row["consumer_id"] in active,
+                ),
+            )
             for row in rows
         )
 
-    async def failures(self, limit: int = 100) -> tuple[Failure, ...]:
-        """What failed and comes again, the latest first."""
-        rows = await self._store.query("select * from nuncius.list_failures($1)", min(limit, MOST_FAILURES))
+    async def _active(self, consumers: list[int]) -> set[int]:
+        """Those of these consumers, over HTTP, that are active."""
+        if not consumers:
+            return set()
+        rows = await self._store.query(
+            "select actor_id from nuncius.list_actors($1)"
+            " where kind = 'consumer' and is_active and actor_id = any ($2)",
+            self._inactive_after(),
+            consumers,
+        )
+        return {row[0] for row in rows}
+
+    async def awaiting(self, limit: int = 100) -> tuple[Failure, ...]:
+        """What failed and awaits redelivery, the latest first: what the overview counts."""
+        rows = await self._store.query("select * from nuncius.list_awaiting($1)", min(limit, MOST_FAILURES))
         return tuple(Failure(*row) for row in rows)
 
     async def dead_letters(self) -> tuple[DeadLetters, ...]:

@@ -8,6 +8,7 @@ from functools import partial
 from weakref import WeakValueDictionary
 
 from nuncius.broker.claims import Claims
+from nuncius.broker.consumers import Consumers, leave
 from nuncius.broker.delivery.ordered_feeds import OrderedFeeds
 from nuncius.broker.delivery.send_order import SendOrder
 from nuncius.broker.feed import Feed
@@ -54,6 +55,8 @@ class Feeds:
             store.combiner("acknowledge", self._acknowledging.acknowledge),
             limits.retry_delay,
         )
+        self.consumers = Consumers()
+        """Where open feeds are counted."""
         self._feeds: set[Feed] = set()
         self._together: WeakValueDictionary[Hashable, OrderedFeeds] = WeakValueDictionary()  # by caller
         self._claims = Claims(store, listener)
@@ -131,6 +134,7 @@ class Feeds:
         feed = Feed(self._services, subscription, reader, push, settings, ended, self._closed)
         await feed.start()
         self._feeds.add(feed)
+        self.consumers.subscriptions[subscription.subscription_id] += 1
         return feed
 
     async def note_in(self, connection: Connection, said: list[Acknowledgement]) -> Noted:
@@ -143,7 +147,9 @@ class Feeds:
         await asyncio.gather(*(feed.close() for feed in self._feeds))
 
     async def _closed(self, feed: Feed) -> None:
-        self._feeds.discard(feed)
+        if feed in self._feeds:
+            self._feeds.remove(feed)
+            leave(self.consumers.subscriptions, feed.subscription.subscription_id)
         if feed.is_durable:
             await self._claims.leave(feed)
             return

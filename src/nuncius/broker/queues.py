@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
@@ -249,6 +249,10 @@ class Queues:
     def _give_up(self, leased: Sequence[Leased]) -> None:
         """The reader for whom these were leased has gone."""
         self.leases.give_up([one.lease_id for one in leased])
+
+    def waiting_alone(self) -> Counter[int]:
+        """Requests that wait for a message and belong to no lasting connection, by queue."""
+        return self._room.waiting_alone()
 
     def resume(self, waiter: Waiter) -> None:
         """The reader is not stalled any more."""

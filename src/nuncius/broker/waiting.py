@@ -9,6 +9,7 @@ it got before) is passed over until it reads again.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import zip_longest
@@ -56,6 +57,12 @@ class WaitingRoom:
         """The reader has gone away: it must not get a message any more."""
         if not waiter.finished:
             self._finish(waiter)
+
+    def waiting_alone(self) -> Counter[int]:
+        """Requests that wait for a message and belong to no lasting connection, by queue."""
+        return Counter(
+            queue_id for queue_id, line in self._waiters.items() for each in line if each.caller is None
+        )
 
     def coming(self, queue_id: int, letters: Sequence[Letter]) -> list[Waiter | None]:
         """These are on their way into the queue; answers with the readers who were called for them."""

@@ -21,6 +21,7 @@ COMMANDS = (
     "messages",
     "pubsub",
     "pipeline",
+    "cluster",
     "tribbler",
     "stomp_client",
     "trib",

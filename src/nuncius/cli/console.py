@@ -5,7 +5,7 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +17,8 @@ from nuncius.cli.node_options import (
     HowToLog,
     LogFormat,
     LogLevel,
+    TrustedProxy,
+    addresses,
     leave,
     port,
 )
@@ -43,6 +45,7 @@ def console(
         str, typer.Option("--port", metavar="PORT", help="Where to listen. 0: any free one.")
     ] = "5080",
     read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, change nothing.")] = False,
+    trusted_proxy: TrustedProxy = None,
     log_level: HowMuchToLog = LogLevel.WARNING,
     log_format: HowToLog = LogFormat.TEXT,
     on_leash: Annotated[
@@ -54,6 +57,7 @@ def console(
     if on_leash:
         sys.exit(_obey())
     data_dir, store = one_store(data_dir, store)
+    proxies = addresses(trusted_proxy)
     wanted = port("--port", http_port)
     if wanted is None:
         raise typer.BadParameter("a console without a port is none", param_hint="--port")
@@ -74,7 +78,12 @@ def console(
             store = stack.enter_context(embedding.hosted(data_dir)).dsn
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{port_of(sockets)}/console"
-        _serve(store, sockets, read_only=read_only, ready=lambda: typer.echo(f"The console is at {address}"))
+        _serve(
+            *(store, sockets),
+            read_only=read_only,
+            ready=lambda: typer.echo(f"The console is at {address}"),
+            trusted_proxies=proxies,
+        )
 
 
 def _obey() -> int:
@@ -93,7 +102,13 @@ def _obey() -> int:
     _log(orders.log_level, orders.log_format)
     try:
         with socket.socket(fileno=orders.socket) as listening:
-            _serve(orders.dsn, [listening], read_only=orders.read_only, ready=report, on_leash=True)
+            _serve(
+                *(orders.dsn, [listening]),
+                read_only=orders.read_only,
+                ready=report,
+                on_leash=True,
+                trusted_proxies=("127.0.0.1",),  # the node before it
+            )
     except Exception as error:
         logging.getLogger(__name__).debug("the console failed", exc_info=True)
         report(explain(error))
@@ -117,6 +132,7 @@ def _serve(
     read_only: bool,
     ready: Callable[[], object],
     on_leash: bool = False,
+    trusted_proxies: Collection[str] = (),
 ) -> None:
     import asyncio
 
@@ -133,6 +149,11 @@ def _serve(
 
     async def serve() -> None:
         stop = stop_event(on_leash=on_leash)
-        await server.serve(dsn, sockets, stop, ready, read_only=read_only, may_sleep=on_leash)
+        await server.serve(
+            *(dsn, sockets, stop, ready),
+            read_only=read_only,
+            may_sleep=on_leash,
+            trusted_proxies=trusted_proxies,
+        )
 
     asyncio.run(serve())

@@ -55,6 +55,8 @@ class NodeSettings(msgspec.Struct, frozen=True):
     max_connections: int = 10_000
     allowed_origins: tuple[str, ...] = ()
     """Sites whose pages may speak to the HTTP door."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of reverse proxies that may say for whom they ask."""
     max_attempts: int = 10
     """Deliveries of a message that nobody acknowledges, before it becomes a dead letter."""
     retry_delay: float = 2.0
@@ -71,6 +73,8 @@ class NodeSettings(msgspec.Struct, frozen=True):
     """What the node offers to a cluster."""
     own_store: str | None = None
     """A broker's own store, for the partitions it is given."""
+    rebalance_after: float = 60.0
+    """Seconds after brokers came or went until partitions are spread over them anew; 0: never."""
     link_port: int = 0
     """Where other nodes of the cluster reach this one; 0 is any free port."""
     balancer_port: int | None = None
@@ -223,6 +227,7 @@ async def _open_doors(
             console_port=console_port,
             allowed_origins=settings.allowed_origins,
             dialect=settings.queue_dialect,
+            trusted_proxies=settings.trusted_proxies,
         ),
         "telesto": TelestoDoor(broker, settings.hold, trace, settings.max_connections),
         "stomp": stomp,

@@ -22,7 +22,11 @@ log = logging.getLogger(__name__)
 async def participating(broker: Broker, settings: NodeSettings) -> AsyncIterator[Participant]:
     """Other nodes can reach this one, and it knows them."""
     participant = Participant(
-        broker, settings.roles, own_store=settings.own_store, link_port=settings.link_port
+        broker,
+        settings.roles,
+        own_store=settings.own_store,
+        link_port=settings.link_port,
+        rebalance_after=settings.rebalance_after,
     )
     try:
         await participant.open(settings.host)

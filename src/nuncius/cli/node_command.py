@@ -101,6 +101,13 @@ def node(
         int,
         typer.Option(min=0, max=65535, help="Where other nodes reach this one. 0: any free one."),
     ] = 0,
+    rebalance_after: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="Seconds after brokers came or went until partitions are spread over them anew. 0: never.",
+        ),
+    ] = 60.0,
     partition_threshold: PartitionThreshold = 1_000_000,
     inactive_after: InactiveAfter = 300.0,
     queue_dialect: QueueDialect = Dialect.AUTO,
@@ -155,6 +162,7 @@ def node(
             roles=roles,
             own_store=own_store,
             link_port=link_port,
+            rebalance_after=rebalance_after,
             balancer_port=wanted,
             advertise=advertise,
         )

@@ -72,6 +72,26 @@ HowToLog = Annotated[LogFormat, typer.Option(help="How to log.")]
 OnLeash = Annotated[bool, typer.Option(hidden=True, help="Say on stdout when ready; stop when stdin ends.")]
 
 
+TrustedProxy = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="A reverse proxy, or a network of them, that may say for whom it asks. Repeatable.",
+    ),
+]
+
+
+def addresses(proxies: list[str] | None) -> tuple[str, ...]:
+    """Check the addresses of proxies."""
+    from nuncius.cluster.proxies import Proxies
+
+    try:
+        Proxies(proxies or ())
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--trusted-proxy") from error
+    return tuple(proxies or ())
+
+
 def port(option: str, text: str) -> int | None:
     """A port number, 0 for any free one, None for `off`."""
     if text == "off":

@@ -24,6 +24,8 @@ from nuncius.cli.node_options import (
     QueueDialect,
     ReadyFile,
     StoreTimeout,
+    TrustedProxy,
+    addresses,
     begin,
     origins,
     port,
@@ -102,6 +104,7 @@ def up(
     queue_dialect: QueueDialect = Dialect.AUTO,
     store_timeout: StoreTimeout = 10.0,
     allow_origin: AllowOrigin = None,
+    trusted_proxy: TrustedProxy = None,
     read_only_console: Annotated[
         bool, typer.Option("--read-only-console", help="The console at /console shows and changes nothing.")
     ] = False,
@@ -121,6 +124,7 @@ def up(
         "tribbler": port("--tribbler-port", tribbler_port),
     }
     sites = origins(allow_origin or ())
+    proxies = addresses(trusted_proxy)
     remove_stale(ready_file)
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(listeners.opened(host, numbers, workers))
@@ -151,6 +155,7 @@ def up(
             store_timeout=store_timeout,
             read_only_console=read_only_console,
             allowed_origins=sites,
+            trusted_proxies=proxies,
         )
         announce = ready.announcement(store, file=ready_file, data_dir=data_dir, on_leash=on_leash)
         if workers == 1:

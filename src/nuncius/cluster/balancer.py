@@ -13,6 +13,7 @@ import asyncpg
 
 from nuncius.cluster.balancer_client import Client
 from nuncius.cluster.balancer_managers import READS, WRITES, Managers
+from nuncius.cluster.balancer_silence import Silence
 from nuncius.cluster.balancer_upstream import Upstream
 from nuncius.cluster.dialects import Dialect
 from nuncius.cluster.members import Member
@@ -20,7 +21,7 @@ from nuncius.store.errors import StoreError
 
 ANSWER_SECONDS = 15.0
 MODERN_ANSWER_SECONDS = 90.0  # /v1 can be asked to wait for a message
-SWEEP_SECONDS = 0.5
+SWEEP_SECONDS = 0.2
 LOOK_SECONDS = 2.0
 CLOSE_SECONDS = 10.0
 BACKLOG = 1024
@@ -37,6 +38,7 @@ class Balancer:
         """Connections to managers on which an answer is due."""
         self.look: Callable[[], Awaitable[None]] | None = None
         """Has `learn` called with what is known now."""
+        self.silence = Silence(self.managers, self.asked)
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -71,6 +73,7 @@ class Balancer:
                     await busy[0].idle.wait()
         for client in list(self.clients):
             client.close()
+        self.silence.close()
         for managers in self.managers.values():
             managers.close()
         if self._sweeper is not None:
@@ -86,6 +89,7 @@ class Balancer:
         now = self._loop.time()
         for upstream in [each for each in self.asked if not each.has_begun and each.deadline < now]:
             upstream.give_up("has not answered in time")
+        self.silence.look()
         for managers in self.managers.values():
             managers.drop_idle()
         self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)

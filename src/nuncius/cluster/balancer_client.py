@@ -239,6 +239,15 @@ class Client(asyncio.Protocol):
 
     # The answer
 
+    @property
+    def is_repeatable(self) -> bool:
+        return self._request is not None and self._request.repeatable
+
+    @property
+    def has_alternative(self) -> bool:
+        request = self._request
+        return request is not None and self._balancer.managers[request.kind].has_other(request.tried)
+
     def answer_begins(self, status: int) -> bool:
         assert self._request is not None
         if status < REFUSING or self._request.modern:

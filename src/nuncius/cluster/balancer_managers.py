@@ -39,9 +39,14 @@ class Manager:
     port: int
     idle: list["Upstream"] = field(default_factory=list)
     down_until: float = 0.0
+    heard_at: float = 0.0
+    silent_since: float | None = None
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
+
+    def is_awake(self, now: float) -> bool:
+        return self.down_until <= now and self.silent_since is None
 
     def take_idle(self, now: float) -> "Upstream | None":
         """A connection that is likely to be open still, the one used last."""
@@ -90,18 +95,31 @@ class Managers:
     def is_empty(self) -> bool:
         return not self._line
 
+    @property
+    def silent(self) -> list[Manager]:
+        """Those that do not even say that they are alive."""
+        return [manager for manager in self._line if manager.silent_since is not None]
+
+    def __contains__(self, manager: Manager) -> bool:
+        return manager in self._line
+
+    def has_other(self, tried: Iterable[Manager]) -> bool:
+        """Whether there is a manager that was not tried, and of which nothing bad is known."""
+        now = asyncio.get_running_loop().time()
+        return any(manager.is_awake(now) for manager in self._line if manager not in tried)
+
     def next(self, tried: Iterable[Manager]) -> Manager | None:
-        """The one whose turn it is, of those that were not tried for this request. When all are resting, the
-        one that has rested longest: it may be back."""
+        """The one whose turn it is, of those that were not tried for this request. When all are resting or
+        silent, the one that has rested longest: it may be back."""
         now = asyncio.get_running_loop().time()
         left = [manager for manager in self._line if manager not in tried]
         if not left:
             return None
         self._turn += 1
-        awake = [manager for manager in left if manager.down_until <= now]
+        awake = [manager for manager in left if manager.is_awake(now)]
         if awake:
             return awake[self._turn % len(awake)]
-        return min(left, key=lambda manager: manager.down_until)
+        return min(left, key=lambda manager: (manager.silent_since is not None, manager.down_until))
 
     def drop_idle(self) -> None:
         now = asyncio.get_running_loop().time()

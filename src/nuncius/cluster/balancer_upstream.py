@@ -18,7 +18,15 @@ FAILING = 500  # from this status on it is the manager that failed, not the requ
 
 
 class Answering(Protocol):
-    """Whoever waits for the answer."""
+    """What waits for the answer."""
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the request may be sent to another manager, too."""
+
+    @property
+    def has_alternative(self) -> bool:
+        """Whether there is another manager that was not asked yet."""
 
     def answer_begins(self, status: int) -> bool:
         """Whether the answer is to be passed on; if not, it is read and dropped."""
@@ -34,6 +42,7 @@ class Upstream(asyncio.Protocol):
     def __init__(self, manager: Manager) -> None:
         self.manager = manager
         self.deadline = 0.0
+        self.asked_at = 0.0
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._parser: httptools.HttpResponseParser
@@ -63,11 +72,20 @@ class Upstream(asyncio.Protocol):
         self._passing = True
         self._said = b""
         self.deadline = deadline
+        self.asked_at = self._loop.time()
         self._transport.write(request)
 
     @property
     def has_begun(self) -> bool:
         return self._begun
+
+    @property
+    def is_repeatable(self) -> bool:
+        return self._client is not None and self._client.is_repeatable
+
+    @property
+    def has_alternative(self) -> bool:
+        return self._client is not None and self._client.has_alternative
 
     @property
     def is_passing(self) -> bool:
@@ -121,6 +139,7 @@ class Upstream(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         client = self._client
+        self.manager.heard_at = self._loop.time()
         if client is None:  # nothing was asked
             self._transport.abort()
             return

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import secrets
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,8 +26,9 @@ SILENT_SECONDS = 2.0  # for a broker that the others do not hear either
 
 @dataclass(slots=True)
 class Followed:
-    """While something of a publisher is under way to one broker, the rest follows: two would not keep the
-    order of its counts."""
+    """The broker that a stream is under way to. What comes while something is under way follows it there,
+    also when the partition has another broker by now: two would not keep the order. A stream is what a
+    publisher sends or, without one, what a connection sends to a partition."""
 
     link: Link | None = None
     under_way: int = 0
@@ -42,7 +43,7 @@ class Forwarding:
         self._name = secrets.token_hex(6)
         self.flushes = 0
         """Frames that were sent so far, on whichever connection."""
-        self._following: dict[int, Followed] = {}  # by publisher
+        self._following: dict[Hashable, Followed] = {}  # by stream
         self.waiting: list[Forward] = []  # for a broker, in order
         self._seeking: asyncio.Task[None] | None = None
         self._curious: list[Callable[[], None]] = []
@@ -115,11 +116,16 @@ class Forwarding:
 
     # Entries of the common store
 
-    def send_to_common(self, send: Send, broker: int | None, done: Callable[[Any], None]) -> None:
-        if send.publisher_id:
-            self._following.setdefault(send.publisher_id, Followed()).under_way += 1
-            done = partial(self._unfollow, send.publisher_id, done)
-        forward = Forward(send, done, self._dispatch)
+    def send_to_common(
+        self, send: Send, broker: int | None, done: Callable[[Any], None], caller: Hashable
+    ) -> None:
+        stream: Hashable = send.publisher_id or None
+        if stream is None and caller is not None:
+            stream = (caller, send.topic_id, send.partition)
+        if stream is not None:
+            self._following.setdefault(stream, Followed()).under_way += 1
+            done = partial(self._unfollow, stream, done)
+        forward = Forward(send, done, self._dispatch, stream)
         if self.waiting:
             self._wait(forward)  # nobody overtakes
         else:
@@ -127,8 +133,7 @@ class Forwarding:
 
     def _dispatch(self, forward: Forward, broker: int | None = None) -> None:
         """To the broker that has the partition, or else to any: all of them serve the common store."""
-        publisher = forward.send.publisher_id
-        followed = self._following[publisher] if publisher else None
+        followed = None if forward.stream is None else self._following[forward.stream]
         if followed is not None and followed.link is not None and not followed.link.is_down:
             link: Link | None = followed.link
         else:
@@ -140,11 +145,11 @@ class Forwarding:
         else:
             link.forward(forward)
 
-    def _unfollow(self, publisher: int, done: Callable[[Any], None], result: Any) -> None:
-        followed = self._following[publisher]
+    def _unfollow(self, stream: Hashable, done: Callable[[Any], None], result: Any) -> None:
+        followed = self._following[stream]
         followed.under_way -= 1
         if not followed.under_way:
-            del self._following[publisher]
+            del self._following[stream]
         done(result)
 
     # While no broker answers

@@ -8,7 +8,7 @@ because two connections do not keep each other's order.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, cast
 
 from nuncius.broker.model import Placed
@@ -24,14 +24,22 @@ FRAME_BYTES = 4 << 20
 
 class Forward:
     """Entries on their way to a broker. `done` gets a Placed or an exception, `lost` is called instead when
-    the connection broke: `was_sent` tells whether the broker may have seen them."""
+    the connection broke: `was_sent` tells whether the broker may have seen them. What belongs to one `stream`
+    keeps its order."""
 
-    __slots__ = ("deadline", "done", "lost", "send", "was_sent")
+    __slots__ = ("deadline", "done", "lost", "send", "stream", "was_sent")
 
-    def __init__(self, send: Send, done: Callable[[Any], None], lost: Callable[["Forward"], None]) -> None:
+    def __init__(
+        self,
+        send: Send,
+        done: Callable[[Any], None],
+        lost: Callable[["Forward"], None],
+        stream: Hashable = None,
+    ) -> None:
         self.send = send
         self.done = done
         self.lost = lost
+        self.stream = stream
         self.was_sent = False
         self.deadline = 0.0  # until when to look for a broker, once there is none
 

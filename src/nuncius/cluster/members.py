@@ -40,11 +40,24 @@ class Members:
         self.silence = silence
 
     async def enter(
-        self, host: str, port: int, link_port: int, roles: Sequence[str], store_id: int = 1
+        self,
+        host: str,
+        port: int,
+        link_port: int,
+        roles: Sequence[str],
+        store_id: int = 1,
+        holder: int | None = None,
     ) -> int:
-        """A node has started. Answers with its number."""
+        """Note that a node has started. Return its number. `holder` is the number whose lock it holds: when
+        that is free, the node has ended."""
         rows = await self._store.query(
-            "select nuncius.enter_node($1, $2, $3, $4, $5)", host, port, link_port, list(roles), store_id
+            "select nuncius.enter_node($1, $2, $3, $4, $5, $6)",
+            host,
+            port,
+            link_port,
+            list(roles),
+            store_id,
+            holder,
         )
         number: int = rows[0][0]
         return number

@@ -47,6 +47,13 @@ class Placement:
         changed: int = rows[0][0]
         return changed
 
+    async def rebalance(self) -> int:
+        """Spread the partitions of the common store evenly over the healthy brokers. Return how many changed
+        hands."""
+        rows = await self._store.query("select nuncius.rebalance_partitions($1)", self.silence)
+        changed: int = rows[0][0]
+        return changed
+
     async def elsewhere(self) -> dict[int, int]:
         """Partitions in other stores than the common one, and the store of each."""
         rows = await self._store.query("select partition_id, store_id from nuncius.partitions_elsewhere()")

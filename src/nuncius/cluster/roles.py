@@ -11,6 +11,7 @@ from nuncius.cluster.link_server import LinkServer
 from nuncius.cluster.members import Member, Members
 from nuncius.cluster.own_store import OwnStore
 from nuncius.cluster.placement import Placement
+from nuncius.cluster.rebalancing import Rebalancing
 from nuncius.cluster.role_names import ALL_IN_ONE, BROKER
 from nuncius.cluster.routing import Router
 from nuncius.cluster.watching import PULSE_SECONDS, Watch
@@ -19,6 +20,7 @@ from nuncius.store.errors import StoreError
 log = logging.getLogger(__name__)
 
 TIDY_LOOKS = 600
+REBALANCE_SECONDS = 60.0
 
 
 class Participant:
@@ -33,6 +35,7 @@ class Participant:
         own_store: str | None = None,
         link_port: int = 0,
         pulse: float = PULSE_SECONDS,
+        rebalance_after: float = REBALANCE_SECONDS,
     ) -> None:
         self._broker = broker
         self._roles = roles
@@ -48,6 +51,7 @@ class Participant:
         self._link_port = 0
         self._catalogue = -1
         self._looks = 0
+        self._rebalancing = Rebalancing(self.placement, rebalance_after)
 
     async def open(self, host: str) -> None:
         """From now on other nodes can reach this one, and it knows them."""
@@ -64,7 +68,14 @@ class Participant:
     async def enter(self, host: str, http_port: int | None) -> None:
         """The doors are open: others may count on this node."""
         store_id = 1 if self.own is None else self.own.store_id
-        await self.watch.begin(host, http_port or self._link_port, self._link_port, self._roles, store_id)
+        await self.watch.begin(
+            host,
+            http_port or self._link_port,
+            self._link_port,
+            self._roles,
+            store_id,
+            self._broker.holder or None,
+        )
 
     async def leave(self) -> None:
         """The doors are about to close: what this node served is given to others."""
@@ -88,6 +99,7 @@ class Participant:
         changed = await self.placement.reassign()
         if changed:
             log.warning("partitions of brokers that are gone have others", extra={"partitions": changed})
+        await self._rebalancing.look(members)
         self._looks += 1
         if self._looks % TIDY_LOOKS == 0:
             await self.placement.tidy()

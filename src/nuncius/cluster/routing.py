@@ -225,7 +225,7 @@ class Router:
             partition = self._next_partition(route) or 1  # if there is none, it waits
         broker = route.brokers[partition - 1] if partition <= len(route.brokers) else None
         send = send_of(call, 1, partition if free else call.chosen or 0)
-        self.forwarding.send_to_common(send, broker, done)
+        self.forwarding.send_to_common(send, broker, done, call.caller)
 
     # Topics in several stores
 
@@ -290,7 +290,7 @@ class Router:
         if store == 1 and self._is_broker:
             self._piece_here(call, send, done)
         elif store == 1:
-            self.forwarding.send_to_common(send, route.brokers[partition - 1], done)
+            self.forwarding.send_to_common(send, route.brokers[partition - 1], done, call.caller)
         elif self._own is not None and self._own.store_id == store:
             self._own.publish(send, done, call.caller)
         else:

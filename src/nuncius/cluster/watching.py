@@ -31,10 +31,16 @@ class Watch:
         self.task: asyncio.Task[None] | None = None
 
     async def begin(
-        self, host: str, port: int, link_port: int, roles: Sequence[str], store_id: int = 1
+        self,
+        host: str,
+        port: int,
+        link_port: int,
+        roles: Sequence[str],
+        store_id: int = 1,
+        holder: int | None = None,
     ) -> None:
-        """Others may count on this node."""
-        self._enter = partial(self._members.enter, host, port, link_port, roles, store_id)
+        """Enter the table of nodes, and stay in it: others may count on this node."""
+        self._enter = partial(self._members.enter, host, port, link_port, roles, store_id, holder)
         self._link_port = link_port
         self._node_id = await self._enter()
         await self.look()

@@ -4,6 +4,7 @@ A node answers for all its workers, whichever of them is asked.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +22,7 @@ MOST_NODES = 50
 STATS = "/v1/stats?seconds=5"
 CONNECTIONS = "/v1/connections"
 RING = "/v1/ring"
+CONSUMERS = "/v1/consumers"
 
 
 class NodeDoesNotAnswer(Exception):
@@ -45,7 +47,9 @@ class Nodes:
         self._cluster = cluster
         # A connection is one worker's: who keeps none is not left with one that hangs.
         limits = httpx.Limits(max_keepalive_connections=0)
-        self._http = httpx.AsyncClient(timeout=ANSWER_SECONDS, trust_env=False, limits=limits)
+        self._http = httpx.AsyncClient(
+            timeout=ANSWER_SECONDS, trust_env=False, limits=limits, headers={"user-agent": "nuncius-console"}
+        )
         self._asked: dict[str, Shared[Sequence[Answer]]] = {}
 
     async def close(self) -> None:
@@ -69,6 +73,13 @@ class Nodes:
             return Answer(node, response.json())
         except (httpx.HTTPError, ValueError):
             return None
+
+    async def consumers(self, of: str) -> Counter[int]:
+        """How many consumers queues or subscriptions have at all nodes together, by number."""
+        found: Counter[int] = Counter()
+        for answer in await self.ask(CONSUMERS):
+            found.update({each["id"]: each["consumers"] for each in answer.said[of]})
+        return found
 
     async def disconnect(self, node: str, connection: str) -> None:
         """Asks a node to close a connection. Only nodes of the cluster are asked."""

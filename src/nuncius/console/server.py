@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import uvicorn
@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from nicegui import Client, core, ui
 
 from nuncius.broker import Broker
+from nuncius.cluster.proxies import Proxies
 from nuncius.console import icon
 from nuncius.console.context import Console
 from nuncius.console.guard import Guard
@@ -43,11 +44,12 @@ async def serve(
     *,
     read_only: bool = False,
     may_sleep: bool = False,
+    trusted_proxies: Collection[str] = (),
 ) -> None:
     """Runs until told to stop, or until nobody has looked for long."""
     async with (
         Broker(dsn, patience=PATIENCE, onlooker=True) as broker,
-        Console(broker, read_only=read_only) as console,
+        Console(broker, read_only=read_only, proxies=Proxies(trusted_proxies)) as console,
     ):
         server = _Server(
             uvicorn.Config(

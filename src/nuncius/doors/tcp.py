@@ -47,6 +47,10 @@ class TcpDoor(ABC):
         return port_of(sockets)
 
     @property
+    def is_open(self) -> bool:
+        return bool(self._servers or self.wires)
+
+    @property
     def connections(self) -> int:
         return len(self.wires)
 

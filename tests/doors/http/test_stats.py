@@ -15,6 +15,7 @@ from nuncius.client import AsyncClient
 from nuncius.doors.http import metrics_store
 from nuncius.doors.stomp.door import StompDoor
 from nuncius.doors.telesto.door import TelestoDoor
+from racing import until
 
 SECONDS = 60.0
 
@@ -37,11 +38,12 @@ async def doors(node: Node) -> AsyncIterator[Doors]:
 
 
 @asynccontextmanager
-async def stomp_client(port: int, login: str) -> AsyncIterator[asyncio.StreamReader]:
+async def stomp_client(port: int, login: str, frames: str = "") -> AsyncIterator[asyncio.StreamReader]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"CONNECT\naccept-version:1.2\nhost:h\nlogin:{login}\n\n\0".encode())
     async with asyncio.timeout(SECONDS):
         assert (await reader.readuntil(b"\0")).startswith(b"CONNECTED")
+    writer.write(frames.encode())
     yield reader
     writer.close()
 
@@ -158,7 +160,7 @@ async def test_overview(node: Node) -> None:
     assert (seen["figures"]["messages"], seen["figures"]["entries"], seen["figures"]["lag"]) == (1, 1, 1)
     assert [(each["queue"], each["messages"]) for each in seen["queues"]] == [("dead/q", 1)]
     assert [(each["subscriber"], each["lag"]) for each in seen["subscriptions"]] == [("s", 1)]
-    assert any("Dead letters" in each["text"] for each in seen["alarms"])
+    assert any("dead-lettered" in each["text"] for each in seen["alarms"])
 
 
 async def test_metrics_of_the_node_and_the_store(doors: Doors) -> None:
@@ -251,3 +253,45 @@ async def test_the_process_is_among_the_metrics(node: Node) -> None:
     assert found["process_resident_memory_bytes"] > 1 << 20
     assert found["process_cpu_seconds_total"] > 0
     assert found["process_open_fds"] > 3
+
+
+async def test_only_open_listeners(node: Node) -> None:
+    """A door that is closed is not among the listeners; one that is opened is."""
+    door = TelestoDoor(node.broker)
+    assert list((await node.get("/v1/stats")).json["doors"]) == ["http"]
+    await door.open("127.0.0.1", 0)
+    assert sorted((await node.get("/v1/stats")).json["doors"]) == ["http", "telesto"]
+    await door.close()
+
+
+async def test_consumers(doors: Doors) -> None:
+    """Queues and subscriptions say how many connections consume from them, by whichever door, as long as they
+    do."""
+    node = doors.node
+    queue = await node.broker.queues.create("served")
+    seen: list[object] = []
+
+    async def are(queues: list[object], subscriptions: list[object]) -> bool:
+        seen[:] = [(await node.get("/v1/consumers")).json]
+        return seen == [{"queues": queues, "subscriptions": subscriptions, "missing": []}]
+
+    async with (
+        AsyncClient(f"nuncius://127.0.0.1:{doors.telesto}") as client,
+        stomp_client(doors.stomp, "padua", "SUBSCRIBE\nid:1\ndestination:/queue/served\n\n\0"),
+    ):
+        reading = await client.subscribe("news", "reader")
+        waiting = [
+            asyncio.ensure_future(work)
+            for work in (client.take("served", wait=60), reading.next_batch(timeout=60))
+        ]
+        over_http = [await node.connect() for _ in range(2)]
+        await over_http[0].send("POST", "/v1/queues/served/take", {"wait": 60})
+        await over_http[1].send("GET", "/v1/topics/news/subscriptions/reader/events")
+        number = (await node.broker.subscriptions.find("news", "reader")).subscription_id
+        await until(lambda: are([{"id": queue.queue_id, "consumers": 3}], [{"id": number, "consumers": 2}]))
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        for peer in over_http:
+            peer.close()
+    await until(lambda: are([], []))

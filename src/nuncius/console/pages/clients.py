@@ -18,7 +18,7 @@ from nuncius.console.parts.words import NONE, age, ago, number, plural, size
 
 CONNECTED = (
     Column("connection", "Connection", "id"),
-    Column("identity", "Who", "identity"),
+    Column("identity", "Client name", "identity"),
     Column("door", "Door", "door", wide=True),
     Column("peer", "From", "peer", wide=True),
     Column("mode", "Mode", "mode", wide=True),
@@ -39,7 +39,7 @@ ACTORS = (
     Column("state_name", "State", kind="state"),
     Column("active", "Last active", "activity", reverse=True, number=True),
     Column("topic", "Topic", "topic", wide=True),
-    Column("lag", "Behind by", number=True, wide=True),
+    Column("lag", "Lag", number=True, wide=True),
 )
 
 
@@ -55,7 +55,7 @@ def register(console: Console) -> None:
                 connections,
                 Wish("id"),
                 searched="Search",
-                empty="Nobody is connected.",
+                empty="No client is connected.",
                 on_choice=chosen.show if made.may_change else None,
             )
 
@@ -90,12 +90,12 @@ def register(console: Console) -> None:
                 actors,
                 Wish("activity"),
                 searched="Search by topic",
-                empty="There is nobody.",
+                empty="There are none.",
             )
             with ui.element("div").classes("card"):
                 acting.build()
                 with acting.head:
-                    ui.switch("Only the inactive", on_change=choose)
+                    ui.switch("Inactive only", on_change=choose)
             known = Paged("Clients with a name", CLIENTS, look, searched="Search by name")
             with ui.element("div").classes("card"):
                 known.build()
@@ -172,13 +172,12 @@ def client_row(facts: ClientFacts) -> Row:
 
 
 def actor_row(facts: ActorFacts) -> Row:
-    state = "active" if facts.is_active else "inactive"
     return {
         "key": f"{facts.kind} {facts.actor_id}",
         "kind": facts.kind,
         "id": facts.actor_id,
-        "state": state,
-        "state_name": state,
+        "state": facts.state,
+        "state_name": facts.state,
         "active": ago(facts.last_active),
         "topic": facts.topic or "",
         "lag": number(facts.lag),

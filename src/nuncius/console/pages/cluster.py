@@ -25,8 +25,8 @@ NODES = (
     Column("broker", "Broker", number=True, wide=True),
     Column("partitions", "Partitions", number=True, wide=True),
     Column("store", "Store", wide=True),
-    Column("started", "Runs for", number=True, wide=True),
-    Column("heard", "Heard", number=True),
+    Column("started", "Uptime", number=True, wide=True),
+    Column("heard", "Last heartbeat", number=True),
 )
 PLACEMENT = (
     Column("topic", "Topic"),
@@ -81,7 +81,7 @@ class ClusterPage:
                 "Placement",
                 PLACEMENT,
                 self._placement,
-                empty="Every partition is served by whoever is asked.",
+                empty="Every partition is served by the node that is asked.",
             ),
             Paged("Places on the ring", PLACES, self._places, empty="This store's node is alone."),
             Paged("Leases and hot keys", HOT, self._hot, empty="No node with a Tribbler door has answered."),
@@ -158,29 +158,20 @@ def hot_row(said: dict[str, Any]) -> Row:
         "node": said["node"],
         "leases": number(said["leases"]),
         "cached": size(said["cached_bytes"]),
-        "keys": keys or "nobody holds a lease",
+        "keys": keys or "none",
     }
 
 
 def node_row(facts: NodeFacts) -> Row:
-    state = (
-        "removed"
-        if facts.removed
-        else "alive"
-        if facts.is_alive
-        else "silent"
-        if facts.last_heard
-        else "gone"
-    )
     return {
         "key": facts.node_id,
         "node": address(facts),
-        "state": state,
-        "state_name": state,
+        "state": facts.state,
+        "state_name": facts.state,
         "roles": ", ".join(facts.roles),
         "broker": number(facts.broker_id),
         "partitions": number(facts.partitions),
-        "store": "the common one" if facts.store_id == 1 else f"store {facts.store_id}",
+        "store": "shared" if facts.store_id == 1 else f"store {facts.store_id}",
         "started": age(facts.started_at) if facts.is_alive else "",
         "heard": ago(facts.last_heard),
     }

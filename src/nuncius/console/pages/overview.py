@@ -3,6 +3,7 @@
 from fastapi import Request
 from nicegui import ui
 
+from nuncius.broker.facts import Overview
 from nuncius.broker.facts_page import Page, Wish
 from nuncius.broker.facts_store import Advice
 from nuncius.console.context import Console
@@ -16,7 +17,7 @@ from nuncius.console.parts.words import number, plural, rate, size
 from nuncius.console.traffic import KINDS, Picture
 
 DOORS = (
-    Column("door", "Door"),
+    Column("door", "Listener"),
     Column("connections", "Connections", number=True),
     Column("in", "In", number=True),
     Column("out", "Out", number=True),
@@ -25,8 +26,8 @@ DOORS = (
 FIGURES = {
     "Messages in queues": "queues",
     "Messages in topics": "topics",
-    "Furthest behind": "subscriptions",
-    "Failed, come again": "subscriptions",
+    "Highest lag": "subscriptions",
+    "Awaiting redelivery": "subscriptions",
     "Dead letters": "subscriptions",
     "Connections": "clients",
     "Nodes": "cluster",
@@ -60,8 +61,8 @@ class OverviewPage:
                     self._rates[kind] = ui.label().classes("value")
                     self._lines[kind] = Sparkline(f"{title}, messages a second")
         self._cards = Cards(tuple(FIGURES), FIGURES)
-        self._doors = Paged("Doors", DOORS, self._look_at_doors, empty="No node has said anything yet.")
-        self._latencies = Latencies("How long batches take")
+        self._doors = Paged("Listeners", DOORS, self._look_at_doors, empty="No node has answered yet.")
+        self._latencies = Latencies("Store batch latency")
         with ui.element("div").classes("two"):
             with ui.element("div").classes("card"):
                 self._doors.build()
@@ -73,21 +74,21 @@ class OverviewPage:
         for kind, label in self._rates.items():
             label.set_text(rate(picture.rates.get(kind) if picture.processes else None))
             self._lines[kind].show(list(self._console.traffic.past[kind]))
-        await self._figures(picture)
-        self._alarms.show(await self._console.alarms() or (ALL_IS_WELL,))
+        facts = await self._console.overview()
+        self._figures(facts, picture)
+        self._alarms.show(await self._console.alarms(facts) or (ALL_IS_WELL,))
         await self._doors.refresh()
         await self._latencies.show(picture)
 
-    async def _figures(self, picture: Picture) -> None:
-        facts = await self._console.overview()
+    def _figures(self, facts: Overview, picture: Picture) -> None:
         connections = sum(door["connections"] for door in picture.doors.values())
-        silent = f", {number(picture.silent)} did not" if picture.silent else ""
+        silent = f"{plural(picture.silent, 'process', 'es')} did not answer" if picture.silent else ""
         self._cards.show(
             {
                 "Messages in queues": number(facts.messages),
                 "Messages in topics": number(facts.entries),
-                "Furthest behind": number(facts.lag),
-                "Failed, come again": number(facts.failures),
+                "Highest lag": number(facts.lag),
+                "Awaiting redelivery": number(facts.failures),
                 "Dead letters": number(facts.dead_letters),
                 "Connections": number(connections),
                 "Nodes": f"{facts.nodes_alive} of {facts.nodes}",
@@ -96,9 +97,9 @@ class OverviewPage:
             {
                 "Messages in queues": f"in {plural(facts.queues, 'queue')}",
                 "Messages in topics": f"in {plural(facts.topics, 'topic')}",
-                "Furthest behind": f"of {plural(facts.subscriptions, 'subscription')}",
+                "Highest lag": f"of {plural(facts.subscriptions, 'subscription')}",
                 "Connections": f"{plural(facts.clients, 'client')} known by name",
-                "Nodes": f"{plural(picture.processes, 'process', 'es')} answered{silent}",
+                "Nodes": silent,
             },
         )
 

@@ -22,7 +22,7 @@ JOBS = (
     Column("job", "Job"),
     Column("state_name", "Last run", kind="state"),
     Column("when", "Started", number=True),
-    Column("lag", "Behind by", number=True),
+    Column("lag", "Lag", number=True),
     Column("runs", "Runs", number=True, wide=True),
     Column("failed", "Failed", number=True, wide=True),
 )
@@ -35,6 +35,7 @@ RUNS = (
     Column("read", "Read", "read", number=True),
     Column("written", "Written", "written", number=True, wide=True),
 )
+NO_JOB = "No job has run on this store yet. List the jobs with: nuncius pipeline jobs"
 KINDS = {".html": "text/html", ".json": "application/json", ".txt": "text/plain"}
 # A report is somebody's page: it may look as it likes, and do nothing.
 ALONE = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -58,7 +59,10 @@ def register(console: Console) -> None:
 
             tables = (
                 Paged(
-                    "Jobs", JOBS, jobs, empty="No job has run on this store yet: see nuncius pipeline list."
+                    "Jobs",
+                    JOBS,
+                    jobs,
+                    empty=NO_JOB,
                 ),
                 Paged("Runs", RUNS, runs, Wish("started", descending=True), "Search by job", open_run),
             )

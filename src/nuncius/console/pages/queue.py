@@ -18,7 +18,7 @@ from nuncius.console.parts.doing import EXPECTED, Form, say, sure
 from nuncius.console.parts.frame import Frame, frame
 from nuncius.console.parts.message import Button, Viewer
 from nuncius.console.parts.table import Column, Paged, Row
-from nuncius.console.parts.words import age, number, plural, rate, size, time
+from nuncius.console.parts.words import NONE, age, number, plural, rate, size, time
 
 COLUMNS = (
     Column("id", "Message", kind="open"),
@@ -28,8 +28,11 @@ COLUMNS = (
     Column("receiver", "For", wide=True),
     Column("context", "Context", number=True, wide=True),
     Column("size", "Size", number=True, wide=True),
-    Column("preview", "Begins with"),
+    Column("preview", "Preview"),
 )
+
+IN_FLIGHT, AWAITING = "In flight (unacknowledged)", "Awaiting redelivery"
+FIGURES = ("Messages", "Oldest", "Put", "Taken", "Consumers", IN_FLIGHT, AWAITING)
 
 
 def register(console: Console) -> None:
@@ -57,9 +60,7 @@ class QueuePage:
         self._viewer = Viewer()
         if self._frame.may_change:
             self._buttons()
-        self._cards = Cards(
-            ("Messages", "Oldest", "Put", "Taken", "Receivers", "Handed out", "Failed, come again")
-        )
+        self._cards = Cards(FIGURES)
         with ui.element("div").classes("card"):
             ui.label("Messages by priority").classes("section")
             self._bars = Bars([str(n) for n in range(1, 11)], "Messages by priority")
@@ -89,7 +90,7 @@ class QueuePage:
             ui.button("Purge", icon="delete_sweep", on_click=self._purge).props("flat color=negative")
 
     def _for_chosen(self, chosen: Chosen) -> None:
-        move = Form("Move the chosen messages", "Move", self._move).text("target", "To the queue")
+        move = Form("Move the selected messages", "Move", self._move).text("target", "To the queue")
         chosen.build()
         if self._is_dead:
             chosen.button("Move back", "undo", self._revive, "primary")
@@ -101,20 +102,22 @@ class QueuePage:
         if facts is None:
             raise NotFound(f"there is no queue {self._queue.name!r} any more")
         rates = (await self._frame.console.traffic.look()).queues
-        self._show(facts, *rates.get(facts.queue_id, (0.0, 0.0)))
+        consumers = (await self._frame.console.nodes.consumers("queues"))[facts.queue_id]
+        self._show(facts, *rates.get(facts.queue_id, (0.0, 0.0)), consumers)
         await self._table.refresh()
 
-    def _show(self, facts: QueueFacts, put: float, taken: float) -> None:
+    def _show(self, facts: QueueFacts, put: float, taken: float, consumers: int) -> None:
         self._cards.show(
             {
                 "Messages": number(facts.depth, is_exact=facts.is_exact),
                 "Oldest": age(facts.oldest),
                 "Put": rate(put),
                 "Taken": rate(taken),
-                "Receivers": number(facts.receivers),
-                "Handed out": number(facts.leased),
-                "Failed, come again": number(facts.waiting),
-            }
+                "Consumers": number(consumers),
+                IN_FLIGHT: number(facts.leased),
+                AWAITING: number(facts.waiting),
+            },
+            {"Messages": f"for {plural(facts.receivers, 'receiver')} by name"} if facts.receivers else {},
         )
         self._bars.show(facts.depths, None if facts.is_exact else BOUND)
 
@@ -139,7 +142,7 @@ class QueuePage:
             ui.notify(str(error), type="negative")
             return
         if taken is None:
-            ui.notify("There is no message that anybody may take.")
+            ui.notify("There is no message to take.")
         else:
             ui.notify(f"Took message {taken.message_id}.", type="positive")
             self._show_taken(taken)
@@ -152,12 +155,12 @@ class QueuePage:
         self._viewer.show(f"Message {taken.message_id}, taken", facts, headers, taken.body, name)
 
     async def _retry(self) -> None:
-        if await sure("Let everything that failed come again now?", "Retry", danger=False):
+        if await sure("Redeliver everything that failed now?", "Retry", danger=False):
             await say(self._changes.retry(self._who, self._queue.queue_id))
             await self._refresh()
 
     async def _purge(self) -> None:
-        question = f"Remove every message of {self._queue.name!r}? There is no way back."
+        question = f"Remove every message of {self._queue.name!r}? This cannot be undone."
         if await sure(question, "Purge"):
             await say(self._changes.purge_queue(self._who, self._queue.queue_id))
             await self._refresh()
@@ -171,7 +174,7 @@ class QueuePage:
 
     async def _remove(self) -> None:
         chosen = self._table.selected
-        if await sure(f"Remove {plural(len(chosen), 'message')}? There is no way back.", "Remove"):
+        if await sure(f"Remove {plural(len(chosen), 'message')}? This cannot be undone.", "Remove"):
             await say(self._changes.remove(self._who, self._queue.queue_id, chosen))
             await self._settled()
 
@@ -205,7 +208,7 @@ class QueuePage:
         }
 
         async def remove() -> bool:
-            if not await sure("Remove this message? There is no way back.", "Remove"):
+            if not await sure("Remove this message? This cannot be undone.", "Remove"):
                 return False
             done = await say(self._changes.remove(self._who, found.queue_id, [found.message_id]))
             await self._refresh()
@@ -231,8 +234,8 @@ def row(facts: MessageFacts) -> Row:
 
 
 def sender(facts: MessageFacts | WholeMessage) -> str:
-    return facts.sender or (f"client {facts.sender_id}" if facts.sender_id else "nobody in particular")
+    return facts.sender or (f"client {facts.sender_id}" if facts.sender_id else NONE)
 
 
 def receiver(facts: MessageFacts | WholeMessage) -> str:
-    return facts.receiver or (f"client {facts.receiver_id}" if facts.receiver_id else "anybody")
+    return facts.receiver or (f"client {facts.receiver_id}" if facts.receiver_id else "any consumer")

@@ -19,9 +19,9 @@ COLUMNS = (
     Column("oldest", "Oldest", number=True),
     Column("put", "Put", number=True, wide=True),
     Column("taken", "Taken", number=True, wide=True),
-    Column("receivers", "Receivers", number=True, wide=True),
-    Column("leased", "Handed out", number=True, wide=True),
-    Column("waiting", "Failed", number=True, wide=True),
+    Column("consumers", "Consumers", number=True, wide=True),
+    Column("leased", "In flight (unacknowledged)", number=True, wide=True),
+    Column("waiting", "Awaiting redelivery", number=True, wide=True),
     Column("id", "Id", "id", number=True, wide=True),
 )
 
@@ -52,11 +52,14 @@ def register(console: Console) -> None:
     async def look(wish: Wish) -> Page[Row]:
         page = await console.facts.queues.page(wish)
         rates = (await console.traffic.look()).queues
-        rows = tuple(row(each, *rates.get(each.queue_id, (0.0, 0.0))) for each in page.rows)
+        consumers = await console.nodes.consumers("queues")
+        rows = tuple(
+            row(each, *rates.get(each.queue_id, (0.0, 0.0)), consumers[each.queue_id]) for each in page.rows
+        )
         return Page(rows, page.total, page.is_exact)
 
 
-def row(facts: QueueFacts, put: float, taken: float) -> Row:
+def row(facts: QueueFacts, put: float, taken: float, consumers: int) -> Row:
     return {
         "key": facts.queue_id,
         "id": facts.queue_id,
@@ -66,7 +69,7 @@ def row(facts: QueueFacts, put: float, taken: float) -> Row:
         "oldest": age(facts.oldest),
         "put": rate(put),
         "taken": rate(taken),
-        "receivers": number(facts.receivers),
+        "consumers": number(consumers),
         "leased": number(facts.leased),
         "waiting": number(facts.waiting),
     }

@@ -1,4 +1,4 @@
-"""The store: how large, what holds vacuum up, what is slow, and what to do."""
+"""The store: its size, what holds up vacuum, what is slow, and recommendations."""
 
 from fastapi import Request
 from nicegui import ui
@@ -25,7 +25,7 @@ TABLES = (
 TRANSACTIONS = (
     Column("pid", "Process"),
     Column("open", "Open for", number=True),
-    Column("who", "Who"),
+    Column("who", "Client name"),
     Column("state", "State", wide=True),
     Column("query", "Last statement"),
 )
@@ -52,11 +52,11 @@ class StorePage:
         self._facts: StoreFacts
 
     def build(self) -> None:
-        self._advice = Advices("What to do")
+        self._advice = Advices("Recommendations")
         self._cards = Cards(("Size", "Rows", "Dead rows", "Connections", "PostgreSQL", "Schema"))
         self._tables = (
             Paged(
-                "Transactions open longest", TRANSACTIONS, self._transactions, empty="No transaction is open."
+                "Longest open transactions", TRANSACTIONS, self._transactions, empty="No transaction is open."
             ),
             Paged("Tables", TABLES, self._look_at_tables),
             Paged(
@@ -66,7 +66,7 @@ class StorePage:
                 empty="PostgreSQL measures them with track_functions = 'all'.",
             ),
         )
-        self._latencies = Latencies("How long the nodes' batches take, the slowest first")
+        self._latencies = Latencies("Store batch latency, the slowest first")
         with ui.element("div").classes("card"):
             self._latencies.build()
         for table in self._tables:

@@ -11,7 +11,7 @@ from nuncius.broker.errors import InvalidInput, NoSuchSubscription
 from nuncius.broker.facts_page import Page, Wish
 from nuncius.broker.facts_subscriptions import SubscriptionFacts
 from nuncius.console.context import Console
-from nuncius.console.pages.subscriptions import kind
+from nuncius.console.pages.subscriptions import consumers, kind
 from nuncius.console.parts.cards import Cards
 from nuncius.console.parts.doing import EXPECTED, Form, say, sure
 from nuncius.console.parts.frame import Frame, frame
@@ -23,7 +23,7 @@ PARTITIONS = (
     Column("partition", "Partition"),
     Column("position", "Confirmed to", number=True),
     Column("next", "Published to", number=True),
-    Column("lag", "Behind by", number=True),
+    Column("lag", "Lag", number=True),
 )
 MEMBERS = (
     Column("name", "Member"),
@@ -31,6 +31,7 @@ MEMBERS = (
     Column("seen", "Last seen", number=True),
     Column("joined", "Joined", wide=True),
 )
+FIGURES = ("Lag", "Consumers", "Last confirm", "Awaiting redelivery", "Most attempts", "Kind")
 EARLIEST, LATEST, TIME, OFFSET = "earliest", "latest", "time", "offset"
 PLACES = {
     EARLIEST: "The beginning: replay everything that is kept",
@@ -71,7 +72,7 @@ class SubscriptionPage:
         facts = self._facts
         if self._frame.may_change:
             self._buttons()
-        self._cards = Cards(("Behind by", "Last confirm", "Failed", "Most attempts", "Kind"))
+        self._cards = Cards(FIGURES)
         with ui.element("div").classes("card"):
             link(f"Topic {facts.topic}", f"topic?name={quote(facts.topic, safe='')}")
             self._reason = ui.label().classes("note")
@@ -95,15 +96,17 @@ class SubscriptionPage:
 
     async def _refresh(self) -> None:
         self._facts = facts = await find(self._console, self._facts.topic, self._facts.subscriber)
+        connected = await self._console.nodes.consumers("subscriptions")
         self._cards.show(
             {
-                "Behind by": number(facts.lag),
+                "Lag": number(facts.lag),
+                "Consumers": number(consumers(facts, connected[facts.subscription_id])),
                 "Last confirm": age(facts.confirmed_at),
-                "Failed": number(facts.failures),
+                "Awaiting redelivery": number(facts.failures),
                 "Most attempts": number(facts.attempts),
                 "Kind": kind(facts),
             },
-            {"Failed": ago(facts.last_failure) if facts.last_failure else ""},
+            {"Awaiting redelivery": ago(facts.last_failure) if facts.last_failure else ""},
         )
         self._reason.set_text(f"The last failure: {facts.reason}" if facts.reason else "")
         await self._partitions.refresh()

@@ -1,4 +1,4 @@
-"""Subscriptions: who is how far behind, what failed, and what nobody could take."""
+"""Subscriptions: their lag, what awaits redelivery, and dead letters."""
 
 from typing import Any
 from urllib.parse import quote
@@ -17,11 +17,11 @@ from nuncius.console.parts.words import ago, number, time
 COLUMNS = (
     Column("subscriber", "Subscriber", "subscriber", kind="link"),
     Column("topic", "Topic", "name"),
-    Column("lag", "Behind by", "lag", number=True),
+    Column("lag", "Lag", "lag", number=True),
     Column("confirmed", "Last confirm", number=True, wide=True),
-    Column("failures", "Failed", number=True, wide=True),
+    Column("failures", "Awaiting redelivery", number=True, wide=True),
     Column("attempts", "Attempts", number=True, wide=True),
-    Column("members", "Members", number=True, wide=True),
+    Column("consumers", "Consumers", number=True, wide=True),
     Column("kind", "Kind", wide=True),
 )
 FAILURES = (
@@ -54,9 +54,9 @@ def register(console: Console) -> None:
                     look,
                     wish,
                     searched="Search by topic or subscriber",
-                    empty="Nobody has subscribed to a topic yet.",
+                    empty="There is no subscription yet.",
                 ),
-                Paged("Failed, come again", FAILURES, failures, empty="Nothing failed."),
+                Paged("Awaiting redelivery", FAILURES, failures, empty="Nothing awaits redelivery."),
                 Paged("Dead letters", DEAD, dead, empty="There are no dead letters."),
             )
             for table in tables:
@@ -71,10 +71,12 @@ def register(console: Console) -> None:
 
     async def look(wish: Wish) -> Page[Row]:
         page = await console.facts.subscriptions.page(wish)
-        return Page(tuple(map(row, page.rows)), page.total, page.is_exact)
+        connected = await console.nodes.consumers("subscriptions")
+        rows = tuple(row(each, connected[each.subscription_id]) for each in page.rows)
+        return Page(rows, page.total, page.is_exact)
 
     async def failures(wish: Wish) -> Page[Row]:
-        found = await console.facts.subscriptions.failures(MOST_FAILURES)
+        found = await console.facts.subscriptions.awaiting(MOST_FAILURES)
         return _cut([failure(each) for each in found], wish)
 
     async def dead(wish: Wish) -> Page[Row]:
@@ -85,7 +87,7 @@ def _cut(rows: list[dict[str, Any]], wish: Wish) -> Page[Row]:
     return Page(tuple(rows[wish.offset : wish.offset + wish.limit]), len(rows))
 
 
-def row(facts: SubscriptionFacts) -> Row:
+def row(facts: SubscriptionFacts, connected: int) -> Row:
     where = f"subscription?topic={quote(facts.topic, safe='')}&name={quote(facts.subscriber, safe='')}"
     return {
         "key": facts.subscription_id,
@@ -96,9 +98,14 @@ def row(facts: SubscriptionFacts) -> Row:
         "confirmed": ago(facts.confirmed_at),
         "failures": number(facts.failures),
         "attempts": number(facts.attempts),
-        "members": number(facts.members),
+        "consumers": number(consumers(facts, connected)),
         "kind": kind(facts),
     }
+
+
+def consumers(facts: SubscriptionFacts, connected: int) -> int:
+    """How many consume: members of a group, a consumer over HTTP that is active, and connections."""
+    return facts.members + facts.is_consuming + connected
 
 
 def kind(facts: SubscriptionFacts) -> str:

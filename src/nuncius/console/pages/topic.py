@@ -21,7 +21,7 @@ from nuncius.console.parts.message import Button, Viewer
 from nuncius.console.parts.plain import link
 from nuncius.console.parts.publishing import parse_headers
 from nuncius.console.parts.table import Column, Paged, Row
-from nuncius.console.parts.words import age, number, rate, size, time
+from nuncius.console.parts.words import NONE, age, number, rate, size, time
 
 PARTITIONS = (
     Column("partition", "Partition"),
@@ -32,6 +32,8 @@ PARTITIONS = (
     Column("size", "Size", number=True, wide=True),
     Column("store", "Store", wide=True),
 )
+
+FIGURES = ("Messages", "Published", "Size, about", "Retention", "Subscriptions", "Last message")
 
 
 def register(console: Console) -> None:
@@ -58,7 +60,7 @@ class TopicPage:
         self._viewer = Viewer()
         if self._frame.may_change:
             self._buttons()
-        self._cards = Cards(("Messages", "Published", "Size, about", "Kept", "Subscriptions", "Latest"))
+        self._cards = Cards(FIGURES)
         self._partitions = Paged("Partitions", PARTITIONS, self._look, rows=10)
         with ui.element("div").classes("card"):
             self._partitions.build()
@@ -88,9 +90,9 @@ class TopicPage:
                 "Messages": number(facts.entries),
                 "Published": rate(published),
                 "Size, about": size(facts.bytes),
-                "Kept": kept(facts.retention),
+                "Retention": kept(facts.retention),
                 "Subscriptions": number(facts.subscriptions),
-                "Latest": age(facts.latest),
+                "Last message": age(facts.latest),
             }
         )
         await self._partitions.refresh()
@@ -103,7 +105,7 @@ class TopicPage:
 
     def _row(self, facts: PartitionFacts) -> Row:
         now = asyncio.get_running_loop().time()
-        where = "the common one" if facts.store_id == 1 else f"store {facts.store_id}"
+        where = "shared" if facts.store_id == 1 else f"store {facts.store_id}"
         return {
             "key": facts.partition,
             "partition": facts.partition,
@@ -128,7 +130,7 @@ class TopicPage:
 
     async def _purge(self) -> None:
         question = (
-            f"Make every message of {self._name!r} unreadable, for all subscribers? There is no way back."
+            f"Make every message of {self._name!r} unreadable, for all subscribers? This cannot be undone."
         )
         if await sure(question, "Purge"):
             await say(self._changes.purge_topic(self._frame.visit.who, self._name))
@@ -151,7 +153,7 @@ class TopicPage:
             "Offset": str(offset),
             "Arrived": time(entry.arrived),
             "Key": entry.key or "none",
-            "Publisher": entry.publisher or "nobody in particular",
+            "Publisher": entry.publisher or NONE,
         }
 
         async def again() -> bool:

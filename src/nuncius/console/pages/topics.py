@@ -23,9 +23,9 @@ COLUMNS = (
     Column("rate", "Published", number=True),
     Column("partitions", "Partitions", "partitions", number=True, wide=True),
     Column("size", "Size", number=True, wide=True),
-    Column("retention", "Kept", wide=True),
+    Column("retention", "Retention", wide=True),
     Column("subscriptions", "Subscriptions", number=True, wide=True),
-    Column("latest", "Latest", number=True, wide=True),
+    Column("latest", "Last message", number=True, wide=True),
 )
 
 
@@ -92,4 +92,4 @@ def kept(retention: Retention) -> str:
         return f"for {seconds(retention.seconds)}"
     if retention.mode == "size":
         return f"up to {size(retention.bytes)} a partition"
-    return "for ever"
+    return "unlimited"

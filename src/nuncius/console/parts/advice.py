@@ -7,7 +7,7 @@ from nicegui import ui
 from nuncius.broker.facts_store import Advice
 from nuncius.console.parts.plain import Plain
 
-LEVELS = {"ok": "fine", "warn": "look", "fail": "act"}
+LEVELS = {"ok": "OK", "warn": "Warning", "fail": "Problem"}
 
 
 class Advices:

@@ -24,6 +24,6 @@ class Chosen:
         self._buttons.append(made)
 
     def show(self, count: int) -> None:
-        self._note.set_text(f"{plural(count, self._thing)} chosen" if count else f"No {self._thing} chosen")
+        self._note.set_text(f"{plural(count, self._thing)} selected" if count else "0 selected")
         for each in self._buttons:
             each.set_enabled(count > 0)

@@ -1,4 +1,4 @@
-"""How long the nodes' batches take, by kind."""
+"""The latency of the nodes' batches in the store, by kind."""
 
 from nuncius.broker.counters_model import ASK_FOR_ROWS
 from nuncius.broker.facts_page import Page, Wish
@@ -8,9 +8,9 @@ from nuncius.console.traffic import Latency, Picture
 
 COLUMNS = (
     Column("name", "Batch"),
-    Column("p50", "Half within", number=True),
-    Column("p95", "95 % within", number=True),
-    Column("p99", "99 % within", number=True, wide=True),
+    Column("p50", "p50", number=True),
+    Column("p95", "p95", number=True),
+    Column("p99", "p99", number=True, wide=True),
     Column("batches", "Batches", number=True, wide=True),
     Column("rows", "Rows", number=True, wide=True),
 )

@@ -8,10 +8,10 @@ _STEPS = ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 
 
 def number(value: float | None, *, is_exact: bool = True) -> str:
-    """With thin gaps between thousands; with a plus where there may be more."""
+    """A count as alarms and command lines write it, with a plus where there may be more."""
     if value is None:
         return NONE
-    return f"{int(value):,}".replace(",", "\N{NARROW NO-BREAK SPACE}") + ("" if is_exact else "+")
+    return f"{int(value):,}" + ("" if is_exact else "+")
 
 
 def rate(value: float | None) -> str:
@@ -61,7 +61,7 @@ def ago(then: datetime | None, now: datetime | None = None) -> str:
 
 
 def time(value: datetime | None) -> str:
-    """In UTC, the same for everybody who looks."""
+    """Format a time in UTC, which is the same for every visitor."""
     if value is None:
         return NONE
     return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"

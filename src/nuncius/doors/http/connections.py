@@ -23,6 +23,7 @@ from nuncius.broker import Broker
 from nuncius.broker.counters_model import ConnectionFacts
 from nuncius.cluster.offers import declined
 from nuncius.doors.http import malformed
+from nuncius.doors.http.console import is_console
 from nuncius.doors.http.corked import corked
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.errors import Failed, Word
@@ -31,6 +32,8 @@ from nuncius.doors.http.operations import operation
 from nuncius.doors.http.v1_model import Limit, Time
 
 DOOR = "http"
+CONSOLE = b"nuncius-console"
+FIGURES = frozenset(("/v1/stats", "/v1/connections", "/v1/consumers", "/v1/ring"))
 MAX_HEAD = 64 << 10  # bytes
 HEAD_TOO_LARGE = f"The head of a request has at most {MAX_HEAD} bytes."
 NOT_HTTP = "This is not a valid HTTP request."
@@ -87,6 +90,17 @@ class HttpConnection(HttpToolsProtocol):
         self._unfinished = 0
         super().on_body(body)
 
+    @property
+    def is_looking(self) -> bool:
+        """Whether a console asks here for figures of this node, as it does every other second, or a browser
+        shows the console."""
+        cycle: Any = self.cycle  # none before the first request
+        if cycle is None:
+            return False
+        path, headers = cycle.scope["path"], cycle.scope["headers"]
+        is_poll = path in FIGURES and not cycle.response_complete and (b"user-agent", CONSOLE) in headers
+        return is_poll or is_console(path.encode())
+
     def describe(self) -> ConnectionFacts:
         peer = f"{self.client[0]}:{self.client[1]}" if self.client else ""
         return ConnectionFacts(
@@ -95,8 +109,9 @@ class HttpConnection(HttpToolsProtocol):
 
 
 def list_connections(connections: set[Any]) -> Sequence[ConnectionFacts]:
-    """Of those that uvicorn has; the others speak over WebSocket and are listed by their own doors."""
-    found = [each for each in connections if isinstance(each, HttpConnection)]
+    """Of those that uvicorn has; the others speak over WebSocket and are listed by their own doors. The
+    console's own questions are left out, and the browsers that show it."""
+    found = [each for each in connections if isinstance(each, HttpConnection) and not each.is_looking]
     return [each.describe() for each in sorted(found, key=lambda each: each.number)]
 
 

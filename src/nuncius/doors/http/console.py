@@ -6,6 +6,7 @@ at the console, so a connection a request is good enough.
 
 import asyncio
 import contextlib
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -14,7 +15,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
+from nuncius.cluster.proxies import FORWARDED_FOR, FORWARDED_USER, Proxies
 from nuncius.doors.http.exchange import Receive, Scope, Send
+from nuncius.doors.http.origins import Origins
 
 PATH = b"/console"
 LOOPBACK = "127.0.0.1"
@@ -25,7 +28,7 @@ MAX_MESSAGE = 16 << 20
 _OF_THE_CONNECTION = frozenset(
     (b"date", b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"te", b"trailer")
 )
-_OURS = frozenset((b"host", b"x-forwarded-host", b"x-forwarded-for", b"content-length"))
+_OURS = frozenset((b"host", b"x-forwarded-host", FORWARDED_FOR, FORWARDED_USER, b"content-length"))
 
 
 def is_console(path: bytes) -> bool:
@@ -33,8 +36,10 @@ def is_console(path: bytes) -> bool:
 
 
 class Console:
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, origins: Origins | None = None, proxies: Proxies | None = None) -> None:
         self._port = port
+        self._origins = origins or Origins()
+        self._proxies = proxies or Proxies()
 
     async def http(self, scope: Scope, receive: Receive, send: Send) -> int:
         """Carries one request there and its answer back; says with which status."""
@@ -45,7 +50,7 @@ class Console:
         try:
             async with asyncio.timeout(START_SECONDS):
                 reader, writer = await asyncio.open_connection(LOOPBACK, self._port)
-                writer.write(_request(scope, body, self._port))
+                writer.write(_request(scope, body, self._port, self._visitor(scope)))
                 answer = _Answer()
                 await answer.read_head(reader)
         except (OSError, TimeoutError, httptools.HttpParserError):
@@ -70,8 +75,7 @@ class Console:
             for name, value in socket.scope["headers"]
             if name in (b"cookie", b"user-agent")
         ]
-        headers.append(("X-Forwarded-For", _who(socket.scope)))
-        headers.append(("X-Forwarded-Host", _host(socket.scope).decode("latin-1")))
+        headers += [(name.decode(), value.decode("latin-1")) for name, value in self._visitor(socket.scope)]
         origin: Any = socket.headers.get("origin")
         try:
             upstream = await connect(
@@ -99,6 +103,23 @@ class Console:
             await upstream.close()
             with contextlib.suppress(RuntimeError, OSError, WebSocketDisconnect):
                 await socket.close(1001)
+
+    def _visitor(self, scope: Scope) -> list[tuple[bytes, bytes]]:
+        """Headers that tell the console where the visitor is, its name if a trusted proxy says so, and what
+        the browser calls us: the console compares that with the site that a request is from. A site that
+        the settings name, and that this door has let in, is ours."""
+        client = scope.get("client")
+        peer = client[0] if client else None
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        origin = headers.get(b"origin", b"")
+        host = headers.get(b"x-forwarded-host", headers.get(b"host", b""))
+        if origin and self._origins.is_allowed(origin.decode("latin-1")):
+            host = origin.partition(b"://")[2]
+        return [
+            (b"x-forwarded-host", host),
+            (FORWARDED_FOR, self._proxies.client(peer, headers).encode("latin-1")),
+            (FORWARDED_USER, self._proxies.user(peer, headers).encode()),
+        ]
 
 
 async def _up(socket: WebSocket, upstream: ClientConnection) -> None:
@@ -177,7 +198,7 @@ async def _body(receive: Receive) -> bytes:
     return b"".join(parts)
 
 
-def _request(scope: Scope, body: bytes, port: int) -> bytes:
+def _request(scope: Scope, body: bytes, port: int, visitor: Iterable[tuple[bytes, bytes]]) -> bytes:
     target: bytes = scope["raw_path"]
     if scope["query_string"]:
         target += b"?" + scope["query_string"]
@@ -188,22 +209,10 @@ def _request(scope: Scope, body: bytes, port: int) -> bytes:
         for name, value in scope["headers"]
         if name not in _OF_THE_CONNECTION and name not in _OURS
     ]
-    lines += [b"host: %s:%d" % (LOOPBACK.encode(), port), b"x-forwarded-host: " + _host(scope)]
-    lines += [b"x-forwarded-for: " + _who(scope).encode(), b"content-length: %d" % len(body), b"", body]
+    lines += [b"host: %s:%d" % (LOOPBACK.encode(), port)]
+    lines += [name + b": " + value for name, value in visitor]
+    lines += [b"content-length: %d" % len(body), b"", body]
     return b"\r\n".join(lines)
-
-
-def _host(scope: Scope) -> bytes:
-    """What the visitor's browser calls us; the console compares it with the site that a request is from."""
-    headers: dict[bytes, bytes] = dict(scope["headers"])
-    return headers.get(b"x-forwarded-host", headers.get(b"host", b""))
-
-
-def _who(scope: Scope) -> str:
-    """Where a request comes from, by way of whatever stands before us."""
-    before = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
-    client = scope.get("client")
-    return ", ".join([*before, client[0] if client else "unknown"])
 
 
 async def _refuse(send: Send, status: int, reason: str) -> int:

@@ -16,7 +16,8 @@ from nuncius.broker.facts import Facts
 from nuncius.broker.paging import Pages
 from nuncius.cluster.dialects import Dialect
 from nuncius.cluster.members import Members
-from nuncius.doors.http import connections, ring, stats, v1
+from nuncius.cluster.proxies import Proxies
+from nuncius.doors.http import connections, consumers, ring, stats, v1
 from nuncius.doors.http.app import App
 from nuncius.doors.http.console import Console
 from nuncius.doors.http.desk import Desk
@@ -51,6 +52,7 @@ class HttpDoor:
         console_port: int | None = None,
         allowed_origins: Collection[str] = (),
         dialect: Dialect = Dialect.AUTO,
+        trusted_proxies: Collection[str] = (),
     ) -> None:
         self._broker = broker
         self._max_connections = max_connections
@@ -64,13 +66,14 @@ class HttpDoor:
             Pages(broker),
         )
         broker.counters.doors["http"] = self
-        for each in (connections, ring, stats):
+        for each in (connections, consumers, ring, stats):
             each.take_part(broker)
         routes = [WebSocketRoute(each.path, self._endpoint(each)) for each in websockets]
-        console = None if console_port is None else Console(console_port)
+        self._origins = Origins(allowed_origins)
+        proxies = Proxies(trusted_proxies)
+        console = None if console_port is None else Console(console_port, self._origins, proxies)
         if console is not None:
             routes.append(WebSocketRoute("/console/{rest:path}", console.websocket))
-        self._origins = Origins(allowed_origins)
         self._app = App(self.desk, v1.OPERATIONS, Router(routes), console, self._origins, dialect)
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -103,6 +106,10 @@ class HttpDoor:
                 self._serving.result()
                 raise OSError("the HTTP server did not start")
         return bound
+
+    @property
+    def is_open(self) -> bool:
+        return self._server is not None
 
     @property
     def connections(self) -> int:

@@ -20,7 +20,7 @@ FOREIGN: Final = Failed(
     403,
     "not_allowed",
     "a page of another site sent this request, or it calls the node by a name that is not the node's: "
-    "see --allow-origin",
+    "see --allow-origin; docs/console.md has settings for proxies",
 )
 NO_HOST: Final = Failed(400, "invalid", "a request has exactly one header Host")
 
@@ -85,6 +85,10 @@ class Origins:
 
     def names(self, origin: str) -> bool:
         """Return whether this is a site that was named."""
+        return origin.lower() in self._allowed
+
+    def is_allowed(self, origin: str) -> bool:
+        """Whether this site is named in the settings."""
         return origin.lower() in self._allowed
 
     def _knows(self, origin: str, scope: Scope) -> bool:

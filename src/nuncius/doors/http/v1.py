@@ -2,6 +2,7 @@
 
 from nuncius.doors.http import (
     connections,
+    consumers,
     overview,
     ring,
     stats,
@@ -24,4 +25,5 @@ OPERATIONS = (
     *ring.OPERATIONS,
     *stats.OPERATIONS,
     *connections.OPERATIONS,
+    *consumers.OPERATIONS,
 )

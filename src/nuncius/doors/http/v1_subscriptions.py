@@ -183,7 +183,8 @@ async def read_events(desk: Desk, topic: Name, subscription: Name, exchange: Exc
     last = exchange.header(b"last-event-id")
     if last:
         events.go_to(reader, last)
-    await events.stream(exchange, reader, confirmed)
+    with desk.broker.consumers.of_subscription(found.subscription_id):
+        await events.stream(exchange, reader, confirmed)
 
 
 async def _place(desk: Desk, topic: str, name: str) -> SubscriptionPlace:

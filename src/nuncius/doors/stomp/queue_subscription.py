@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from nuncius.broker import future
+from nuncius.broker.consumers import Consumed
 from nuncius.broker.model import Leased, Queue, Transaction, Waiter
 from nuncius.doors.stomp.consumer import Consumer
 from nuncius.doors.stomp.rendering import message_id, message_tail, now_ms, redelivery_lines
@@ -30,8 +31,10 @@ class QueueSubscription:
         self._room_made = asyncio.Event()
         self._waiter: Waiter | None = None
         self._is_over = False
+        self._consumed = Consumed(consumer.broker.consumers)
 
     def start(self) -> None:
+        self._consumed.note(self._queue.queue_id)
         self._consumer.background.start(self._run())
 
     # Sending
@@ -168,6 +171,7 @@ class QueueSubscription:
         if self._is_over:
             return
         self._is_over = True
+        self._consumed.end()
         self._room_made.set()
         if self._waiter is not None:
             self._consumer.broker.queues.leave(self._waiter)

@@ -54,7 +54,9 @@ class Deliveries:
         if self._deliveries.get(packet.request) is delivery:  # nobody has detached it meanwhile
             answering = asyncio.current_task()
             assert answering is not None
-            delivery.task = asyncio.get_running_loop().create_task(self._deliver(delivery, reader, answering))
+            delivery.task = asyncio.get_running_loop().create_task(
+                self._deliver_counted(delivery, reader, answering, subscription.subscription_id)
+            )
         return packets.Done(packet.request)
 
     def _drop(self, delivery: _Delivery) -> None:
@@ -120,6 +122,12 @@ class Deliveries:
             if delivery.task is not None:
                 delivery.task.cancel()
         self._deliveries.clear()
+
+    async def _deliver_counted(
+        self, delivery: _Delivery, reader: Reader, answering: "asyncio.Task[Packet]", subscription_id: int
+    ) -> None:
+        with self._broker.consumers.of_subscription(subscription_id):
+            await self._deliver(delivery, reader, answering)
 
     async def _deliver(self, delivery: _Delivery, reader: Reader, answering: "asyncio.Task[Packet]") -> None:
         try:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from nuncius.broker.consumers import Consumed
 from nuncius.broker.errors import InvalidInput
 from nuncius.broker.model import Leased, Message, Queue, Waiter
 from nuncius.doors.telesto import packets
@@ -28,6 +29,7 @@ class Takes:
         self._held = held
         self._seeking: dict[int, Answer] = {}  # requests whose queue is being looked up
         self._waiters: dict[int, Waiter] = {}
+        self._consumed = Consumed(session.broker.consumers)
         session.wire.on_writable = self._resume
 
     def take(self, packet: packets.Take, cost: int) -> None:
@@ -51,6 +53,7 @@ class Takes:
 
     def send_away(self) -> None:
         """Those who wait will get nothing here."""
+        self._consumed.end()
         for waiter in list(self._waiters.values()):
             self._queues.leave(waiter)
             waiter.done(None)
@@ -81,6 +84,7 @@ class Takes:
             self._waiters[packet.request] = waiter
 
     def _wait(self, packet: packets.Take | packets.Lease, queue_id: int, answer: Answer) -> Waiter:
+        self._consumed.note(queue_id)
         if isinstance(packet, packets.Take):
             return self._queues.take_soon(
                 queue_id,

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from nuncius.broker import Broker
+from nuncius.broker.consumers import Consumed
 from nuncius.broker.errors import InvalidInput, NoSuchQueue, NotAllowed
 from nuncius.broker.model import BY_PRIORITY, FULL, Client, Letter, Message, Stored, Waiter
 from nuncius.doors.telesto import telesto_table as table
@@ -63,6 +64,7 @@ class TelestoSession:
         self._ended = False  # the client will not say more
         self._sent = 0  # bytes since the client was last seen to read
         self._waiter: Waiter | None = None
+        self._consumed = Consumed(self.broker.consumers)
         self._task: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
         wire.on_end = self._end
@@ -96,6 +98,7 @@ class TelestoSession:
             self._advance()
 
     def lost(self) -> None:
+        self._consumed.end()
         self._drop_pending()
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
@@ -265,6 +268,7 @@ class TelestoSession:
     ) -> None:
         if self._ended:
             raise _nobody_reads()
+        self._consumed.note(queue_id)
         self._waiter = self.broker.queues.take_soon(
             queue_id,
             self.client.client_id,

@@ -113,8 +113,8 @@ create or replace function nuncius.recover_many(
     where f.subscription_id = u.subscription and f.partition_id = u.id and f.entry_offset = u.entry
 $$;
 
--- What could not be delivered: to subscribers of topics, and to consumers of queues; the latest first.
-create or replace function nuncius.list_failures(max_failures integer default 1000)
+-- What failed and awaits redelivery, the latest failure first: what `overview` counts as `failures`.
+create or replace function nuncius.list_awaiting(p_limit integer)
 returns table (
     destination text, subscriber varchar, partition integer, id bigint, attempts integer,
     last_failure timestamptz, due_at timestamptz, reason text
@@ -129,7 +129,22 @@ returns table (
     union all
     (select '/queue/' || q.queue_name, null, null, l.origin, l.attempts, l.last_failure, l.due_at, l.reason
     from nuncius.leases l join nuncius.queues q using (queue_id)
-    where l.last_failure is not null
+    where l.holder = 0
+    order by l.last_failure desc nulls last limit p_limit)
+    order by 6 desc nulls last limit p_limit
+$$;
+
+-- What could not be delivered: to subscribers of topics, and to consumers of queues; the latest first.
+create or replace function nuncius.list_failures(max_failures integer default 1000)
+returns table (
+    destination text, subscriber varchar, partition integer, id bigint, attempts integer,
+    last_failure timestamptz, due_at timestamptz, reason text
+) language sql stable as $$
+    (select * from nuncius.list_awaiting(max_failures) a where a.last_failure is not null)
+    union all
+    (select '/queue/' || q.queue_name, null, null, l.origin, l.attempts, l.last_failure, l.due_at, l.reason
+    from nuncius.leases l join nuncius.queues q using (queue_id)
+    where l.last_failure is not null and l.holder <> 0
     order by l.last_failure desc limit max_failures)
     union all
     (select '/queue/' || q.queue_name, null, null, r.origin, r.attempts, r.last_failure, null, r.reason

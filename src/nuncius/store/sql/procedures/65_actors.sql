@@ -199,13 +199,24 @@ returns void language sql as $$
         noted = a.noted and a.last_active >= excluded.last_active
 $$;
 
--- Notes when brokers were last heard; those that were removed are forgotten.
+-- Notes when brokers were last heard; those that were removed or have ended are forgotten.
 create or replace function nuncius.note_brokers()
 returns void language sql as $$
     delete from nuncius.activity where kind = 'broker' and not exists (
-        select from nuncius.nodes where broker_id = actor_id and not removed);
+        select from nuncius.list_nodes(5) where broker_id = actor_id and not removed);
     select nuncius.note_activity(array_agg('broker'::text), array_agg(broker_id), array_agg(last_heard))
-    from nuncius.nodes where broker_id is not null and last_heard is not null and not removed
+    from nuncius.list_nodes(5) where broker_id is not null and last_heard is not null and not removed
+$$;
+
+-- Actors, when they were last active, and whether they are: a producer or consumer that was within so many seconds, and
+-- a broker whose node is alive. Brokers that were removed or have ended are none.
+create or replace function nuncius.list_actors(p_inactive double precision)
+returns table (kind text, actor_id integer, last_active timestamptz, is_active boolean) language sql stable as $$
+    select a.kind, a.actor_id, a.last_active, case when a.kind = 'broker' then n.is_alive
+        else a.last_active >= now() - make_interval(secs => p_inactive) end
+    from nuncius.activity a
+    left join nuncius.list_nodes(5) n on a.kind = 'broker' and n.broker_id = a.actor_id
+    where a.kind <> 'broker' or n.broker_id is not null and not n.removed
 $$;
 
 -- Actors that have been silent for so many seconds and of whom nobody has been told yet; from now on, they have.

@@ -9,10 +9,44 @@ returns setof nuncius.nodes language sql stable as $$
         and last_heard > clock_timestamp() - make_interval(secs => p_silence)
 $$;
 
+-- Nodes that have ended and are not waited for: they said goodbye, or are silent and the lock that a node holds on its
+-- number as long as it lives (78009) is free. One without a number, a balancer, has ended after a minute of silence.
+-- A broker with a store of its own never has, because its entries are there; nor has one that is still to start.
+create or replace function nuncius.ended_nodes(p_silence double precision)
+returns setof nuncius.nodes language sql stable as $$
+    select * from nuncius.nodes n
+    where n.store_id = 1 and n.link_port is not null and case
+        when n.last_heard is null then true
+        when n.last_heard > clock_timestamp() - make_interval(secs => p_silence) then false
+        when n.holder is null then
+            n.broker_id is null and n.last_heard < clock_timestamp() - interval '1 minute'
+        else not exists (
+            select from pg_locks l
+            where l.locktype = 'advisory' and l.classid = 78009 and l.objid::bigint = n.holder and l.granted
+                and l.database = (select d.oid from pg_database d where d.datname = current_database()))
+        end
+$$;
+
+-- A number for a new broker: the lowest that is free. A broker that has ended gives its number up. Call it under the
+-- lock (78010, 1).
+create or replace function nuncius.new_broker_id()
+returns integer language plpgsql as $$
+declare
+    v_ended integer[] := array(select broker_id from nuncius.ended_nodes(5) where broker_id is not null);
+    v_id integer;
+begin
+    select n into v_id from generate_series(1, (select count(*) + 1 from nuncius.nodes)::integer) n
+    where n = any (v_ended) or not exists (select from nuncius.nodes where broker_id = n)
+    order by n limit 1;
+    delete from nuncius.nodes where broker_id = v_id;
+    return v_id;
+end $$;
+
 -- A node has started. A broker that was known by its address, or by its own store, keeps its number; one
--- that was removed is back. Answers with the node's number.
+-- that was removed is back. p_holder is the number whose lock the node holds. Answers with the node's number.
 create or replace function nuncius.enter_node(
-    p_host text, p_port integer, p_link_port integer, p_roles text[], p_store_id integer
+    p_host text, p_port integer, p_link_port integer, p_roles text[], p_store_id integer,
+    p_holder integer default null
 ) returns integer language plpgsql as $$
 declare
     v_id integer;
@@ -25,16 +59,16 @@ begin
         delete from nuncius.nodes where host = p_host and port = p_port and node_id <> v_id;
         update nuncius.nodes
         set host = p_host, port = p_port, link_port = p_link_port, roles = p_roles, store_id = p_store_id,
-            removed = false, started_at = clock_timestamp(), last_heard = clock_timestamp()
+            removed = false, started_at = clock_timestamp(), last_heard = clock_timestamp(), holder = p_holder,
+            broker_id = case when 'broker' = any (p_roles) then broker_id end
         where node_id = v_id;
     else
-        insert into nuncius.nodes (host, port, link_port, roles, store_id, last_heard)
-        values (p_host, p_port, p_link_port, p_roles, p_store_id, clock_timestamp())
+        insert into nuncius.nodes (host, port, link_port, roles, store_id, last_heard, holder)
+        values (p_host, p_port, p_link_port, p_roles, p_store_id, clock_timestamp(), p_holder)
         returning node_id into v_id;
     end if;
-    update nuncius.nodes set broker_id = case when 'broker' = any (p_roles) then
-        coalesce(broker_id, nextval('nuncius.broker_ids')::integer) end
-    where node_id = v_id;
+    update nuncius.nodes set broker_id = nuncius.new_broker_id()
+    where node_id = v_id and broker_id is null and 'broker' = any (p_roles);
     return v_id;
 end $$;
 
@@ -53,7 +87,7 @@ returns void language sql as $$
     update nuncius.nodes set last_heard = null where node_id = p_node_id and link_port = p_link_port
 $$;
 
--- All nodes, with what one wants to know of them.
+-- All nodes but those that have ended, with what one wants to know of them.
 create or replace function nuncius.list_nodes(p_silence double precision)
 returns table (
     node_id integer, host text, port integer, link_port integer, roles text[], broker_id integer,
@@ -63,7 +97,8 @@ returns table (
     select n.node_id, n.host, n.port, n.link_port, n.roles, n.broker_id, n.store_id, n.removed, n.started_at,
         n.last_heard, coalesce(n.last_heard > clock_timestamp() - make_interval(secs => p_silence), false),
         (select count(*) from nuncius.assignments a where a.broker_id = n.broker_id)
-    from nuncius.nodes n order by n.node_id
+    from nuncius.nodes n where n.node_id not in (select e.node_id from nuncius.ended_nodes(p_silence) e)
+    order by n.node_id
 $$;
 
 -- Counts on a broker at this port from now on, whether or not it has started yet; if it is not known on that host,
@@ -71,22 +106,25 @@ $$;
 create or replace function nuncius.add_broker(p_host text, p_port integer)
 returns integer language plpgsql as $$
 declare
+    v_node integer;
     v_id integer;
 begin
     perform pg_advisory_xact_lock(78010, 1);
-    update nuncius.nodes set removed = false,
-        broker_id = coalesce(broker_id, nextval('nuncius.broker_ids')::integer)
-    where node_id = (
-        select node_id from nuncius.nodes where port = p_port and 'broker' = any (roles)
-        order by host = p_host desc, last_heard desc nulls last limit 1)
-    returning broker_id into v_id;
-    if not found then
-        if exists (select from nuncius.nodes where host = p_host and port = p_port) then
-            return null;
-        end if;
-        insert into nuncius.nodes (host, port, roles, broker_id)
-        values (p_host, p_port, '{broker}', nextval('nuncius.broker_ids')) returning broker_id into v_id;
+    select node_id into v_node from nuncius.nodes where port = p_port and 'broker' = any (roles)
+    order by host = p_host desc, last_heard desc nulls last limit 1;
+    if found then
+        -- One that has ended is waited for from now on.
+        update nuncius.nodes n set removed = false,
+            link_port = case when n.node_id in (select node_id from nuncius.ended_nodes(5)) then null else link_port end
+        where n.node_id = v_node;
+    elsif exists (select from nuncius.nodes where host = p_host and port = p_port) then
+        return null;
+    else
+        insert into nuncius.nodes (host, port, roles) values (p_host, p_port, '{broker}')
+        returning node_id into v_node;
     end if;
+    update nuncius.nodes set broker_id = nuncius.new_broker_id() where node_id = v_node and broker_id is null;
+    select broker_id into v_id from nuncius.nodes where node_id = v_node;
     perform pg_notify('nuncius', 'c');
     return v_id;
 end $$;
@@ -165,6 +203,44 @@ begin
     )
     update nuncius.assignments a set broker_id = c.broker_id from chosen c
     where a.partition_id = c.partition_id and c.broker_id is not null;
+    get diagnostics v_changed = row_count;
+    if v_changed > 0 then
+        perform pg_notify('nuncius', 'c');
+    end if;
+    return v_changed;
+end $$;
+
+-- Spreads the partitions of the common store evenly over the healthy brokers, with as few changes as possible. No entry
+-- moves: it is only said who serves them. Partitions in a broker's own store stay with it, and do not count. Answers
+-- how many changed hands.
+create or replace function nuncius.rebalance_partitions(p_silence double precision)
+returns bigint language plpgsql as $$
+declare
+    v_changed bigint;
+begin
+    perform pg_advisory_xact_lock(78010, 2);
+    perform pg_advisory_xact_lock(78010, 3);
+    with served as materialized (
+        select a.partition_id, a.broker_id,
+            row_number() over (partition by a.broker_id order by a.partition_id) as n
+        from nuncius.assignments a join nuncius.partitions p using (partition_id) where p.store_id = 1
+    ), counted as materialized (
+        select h.broker_id, count(s.partition_id) as has
+        from nuncius.healthy_brokers(p_silence) h left join served s using (broker_id) group by h.broker_id
+    ), shares as materialized (
+        -- The rest of the division goes to those that have the most.
+        select broker_id, has, total / brokers
+            + case when row_number() over (order by has desc, broker_id) <= total % brokers then 1 else 0 end as share
+        from counted, (select count(*) as brokers from counted) b, (select count(*) as total from served) t
+    ), spare as (
+        select s.partition_id, row_number() over (order by s.n desc, s.partition_id) as n
+        from served s left join shares h using (broker_id) where s.n > coalesce(h.share, 0)
+    ), room as (
+        select broker_id, row_number() over (order by place, broker_id) as n
+        from shares, generate_series(has + 1, share) place
+    )
+    update nuncius.assignments a set broker_id = r.broker_id
+    from spare s join room r using (n) where a.partition_id = s.partition_id;
     get diagnostics v_changed = row_count;
     if v_changed > 0 then
         perform pg_notify('nuncius', 'c');

@@ -304,11 +304,10 @@ returns table (
         (select count(*) from (select from nuncius.failures limit 100000) f)
             + (select count(*) from (select from nuncius.leases where holder = 0 limit 100000) l),
         count(*) filter (where not n.removed),
-        count(*) filter (where not n.removed and n.last_heard > clock_timestamp() - make_interval(secs => p_silence)),
-        (select count(*) from nuncius.activity
-            where last_active < clock_timestamp() - make_interval(secs => p_inactive)),
+        count(*) filter (where not n.removed and n.is_alive),
+        (select count(*) from nuncius.list_actors(p_inactive) a where not a.is_active),
         pg_database_size(current_database()), clock_timestamp()
-    from nuncius.nodes n where n.last_heard is not null
+    from nuncius.list_nodes(p_silence) n where n.last_heard is not null
 $$;
 
 -- Queues by their ids, and when the oldest message of each arrived.

@@ -25,9 +25,9 @@ create table nuncius.nodes (
     removed boolean not null default false,
     started_at timestamptz not null default now(),
     last_heard timestamptz,             -- null: never, or it has said goodbye
-    unique (host, port)
+    unique (host, port),
+    holder integer                      -- the number whose lock (78009) it holds as long as it lives
 ) with (fillfactor = 50);
-create sequence nuncius.broker_ids as integer;
 
 -- The broker that serves a partition. One without a row is served by whoever is asked.
 create table nuncius.assignments (
