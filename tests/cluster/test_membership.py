@@ -388,8 +388,8 @@ async def test_rebalancing_leaves_stores_alone(
     common store may be served by that broker."""
     await members.enter(HOST, 1000, 41, ("broker",), 2)
     topic_id = await topic(connection, 4)
-    await connection.execute("select nuncius.publish('news', 'x', p_partition => 1)")
-    await connection.execute("select nuncius.publish('news', 'x', p_partition => 2)")
+    await connection.execute("select nuncius.publish('news', 'x', partition => 1)")
+    await connection.execute("select nuncius.publish('news', 'x', partition => 2)")
     assert (await placement.route(topic_id)).stores == (1, 1, 2, 2)
     await members.enter(HOST, 1100, 42, ("broker",))
     assert await placement.rebalance() == 1

@@ -125,7 +125,7 @@ returns table (
     join nuncius.subscriptions s using (subscription_id)
     join nuncius.topics t using (topic_id)
     join nuncius.partitions p on p.partition_id = f.partition_id
-    order by f.last_failure desc limit max_failures)
+    order by f.last_failure desc limit p_limit)
     union all
     (select '/queue/' || q.queue_name, null, null, l.origin, l.attempts, l.last_failure, l.due_at, l.reason
     from nuncius.leases l join nuncius.queues q using (queue_id)
