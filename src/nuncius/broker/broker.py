@@ -77,7 +77,7 @@ class Broker:
         """An onlooker is not one of the nodes: it has no duties, and nobody has to tell it what is new."""
         self.limits = limits or Limits()
         self._onlooker = onlooker
-        self._store = Store(dsn, patience=patience)
+        self._store = Store(dsn, patience=patience, max_memory=self.limits.max_memory)
         self._signals = Signals()
         self.counters = Counters()
         self.counters.attach(self._store)
@@ -86,7 +86,7 @@ class Broker:
 
     @property
     def pressure(self) -> Pressure:
-        """How much is accepted and not answered yet; doors stop reading when it is high."""
+        """The memory that clients use; doors stop reading when it is high."""
         return self._store.pressure
 
     @property

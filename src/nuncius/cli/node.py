@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 import ipaddress
 import logging
 import resource
@@ -50,6 +51,12 @@ class NodeSettings(msgspec.Struct, frozen=True):
     max_body: int = 8 << 20
     max_batch: int = 10_000
     max_connections: int = 10_000
+    max_memory: int = 512
+    """MB that clients may make the node keep, over all its workers."""
+    greeting_seconds: float = 10.0
+    """From a connection's begin to its first complete request."""
+    progress_seconds: float = 60.0
+    """Without a byte in the middle of a request."""
     allowed_origins: tuple[str, ...] = ()
     """Sites whose pages may speak to the HTTP door."""
     max_attempts: int = 10
@@ -126,6 +133,9 @@ async def serve(settings: NodeSettings, announce: Announce, *, on_leash: bool = 
         max_batch=settings.max_batch,
         max_attempts=settings.max_attempts,
         retry_delay=settings.retry_delay,
+        max_memory=(settings.max_memory << 20) // (settings.worker.count if settings.worker else 1),
+        greeting_seconds=settings.greeting_seconds,
+        progress_seconds=settings.progress_seconds,
     )
     async with (
         Broker(settings.dsn, limits=limits) as broker,
@@ -133,6 +143,8 @@ async def serve(settings: NodeSettings, announce: Announce, *, on_leash: bool = 
         _open_doors(broker, settings, stop.set) as doors,
         entered(participant, settings, doors) as endpoints,
     ):
+        gc.collect()
+        gc.freeze()  # what is there now stays, so later collections need not look at it
         with announce(endpoints):
             await stop.wait()
         log.info("stopping")

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from nuncius.cli.node_options import (
+    GreetingSeconds,
     Host,
     HowMuchToLog,
     HowToLog,
@@ -17,8 +18,10 @@ from nuncius.cli.node_options import (
     LogLevel,
     MaxBatch,
     MaxBody,
+    MaxMemory,
     OnLeash,
     PartitionThreshold,
+    ProgressSeconds,
     ReadyFile,
     leave,
     one_store,
@@ -97,6 +100,9 @@ def node(
     inactive_after: InactiveAfter = 300.0,
     max_body: MaxBody = 8 << 20,
     max_batch: MaxBatch = 10_000,
+    max_memory: MaxMemory = 512,
+    greeting_seconds: GreetingSeconds = 10.0,
+    progress_seconds: ProgressSeconds = 60.0,
     ready_file: ReadyFile = None,
     log_level: HowMuchToLog = LogLevel.WARNING,
     log_format: HowToLog = LogFormat.TEXT,
@@ -134,6 +140,9 @@ def node(
             nodes.Ports(**numbers),
             max_body=max_body,
             max_batch=max_batch,
+            max_memory=max_memory,
+            greeting_seconds=greeting_seconds,
+            progress_seconds=progress_seconds,
             partition_threshold=partition_threshold,
             inactive_after=inactive_after,
             roles=roles,

@@ -27,7 +27,6 @@ import asyncpg
 from nuncius.store.driver import Connection
 from nuncius.store.errors import CallFailed, OutcomeUnknown, StoreUnavailable
 from nuncius.store.lane import CONNECTION_ERRORS, TRANSIENT_ERRORS, Lane
-from nuncius.store.pressure import Pressure
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +80,6 @@ class Combiner(Generic[C]):
         self,
         execute: Execute[C],
         new_lane: Callable[[bool], Lane],
-        pressure: Pressure,
         *,
         refresh: Callable[[Sequence[C]], Awaitable[None]] | None = None,
         ahead: Callable[[Sequence[C]], None] | None = None,
@@ -94,7 +92,6 @@ class Combiner(Generic[C]):
         self._observe = observe
         self._new_lane = new_lane
         self._lane = new_lane(False)
-        self._pressure = pressure
         self._refresh = refresh
         self._ahead = ahead
         self._order = order  # in which the calls of a batch are carried out and answered
@@ -121,7 +118,6 @@ class Combiner(Generic[C]):
         else:
             queue.append(call)
         self._rows += call.rows
-        self._pressure.add(call.size)
         if not self._running:
             self._running = True
             self._start(self._run())
@@ -263,7 +259,6 @@ class Combiner(Generic[C]):
     def _answer(self, answers: Sequence[tuple[C, Any]]) -> None:
         carried_out, self._carried_out = self._carried_out, []
         for call, result in answers:
-            self._pressure.remove(call.size)
             try:
                 call.done(result)
             except Exception:

@@ -13,7 +13,7 @@ from nuncius.store.combiner import C, Combiner, Execute
 from nuncius.store.driver import Connection, Pool
 from nuncius.store.errors import CallFailed, OutcomeUnknown, StoreUnavailable
 from nuncius.store.lane import CONNECTING_ERRORS, TRANSIENT_ERRORS, Lane, connect
-from nuncius.store.pressure import Pressure
+from nuncius.store.pressure import BUDGET, Pressure
 
 # A node's batches hold a lock for milliseconds; who holds it longer is somebody's transaction.
 BATCH_LOCK_TIMEOUT = "20ms"
@@ -30,10 +30,10 @@ def _nobody(name: str, seconds: float, calls: Sequence[Any], results: Sequence[A
 
 
 class Store:
-    def __init__(self, dsn: str, *, patience: float = 30.0, max_accepted_bytes: int = 256 << 20) -> None:
+    def __init__(self, dsn: str, *, patience: float = 30.0, max_memory: int = BUDGET) -> None:
         self.dsn = dsn
         self.patience = patience
-        self.pressure = Pressure(max_accepted_bytes)
+        self.pressure = Pressure(max_memory)
         self._pool: Pool | None = None
         self._combiners: list[Combiner[Any]] = []
         self.combiners: dict[str, Combiner[Any]] = {}
@@ -74,7 +74,6 @@ class Store:
         combiner: Combiner[C] = Combiner(
             execute,
             lambda wait: self.lane(name, wait=wait),
-            self.pressure,
             refresh=refresh,
             ahead=ahead,
             order=order,

@@ -81,6 +81,8 @@ class App:
             if exchange.begun:
                 raise
             await self._fault(exchange, path)
+        finally:
+            exchange.done()
         self._count(DOOR, name, exchange.status, time.perf_counter() - start)
 
     async def _operate(self, exchange: Exchange, path: bytes) -> str:

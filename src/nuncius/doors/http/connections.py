@@ -16,23 +16,22 @@ from itertools import count
 from typing import Any
 
 import msgspec
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from nuncius.broker import Broker
 from nuncius.broker.counters_model import ConnectionFacts
 from nuncius.cluster.offers import declined
-from nuncius.doors.http.corked import corked
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.errors import Failed
 from nuncius.doors.http.operations import operation
 from nuncius.doors.http.v1_model import Limit, Time
+from nuncius.doors.http.watched import WatchedHttp
 
 DOOR = "http"
 MAX_HEAD = 64 << 10  # bytes
 HEAD_TOO_LARGE = f"The head of a request has at most {MAX_HEAD} bytes."
 
 
-class HttpConnection(HttpToolsProtocol):
+class HttpConnection(WatchedHttp):
     """Knows since when it is there, and what it has heard; and what it has not heard the end of, because the
     parser would wait for that for ever."""
 
@@ -41,34 +40,26 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         self.number = next(self._numbers)
         self.since = self.heard = time.time()
-        self.bytes_in = 0
-        self._unfinished = 0  # bytes since the last end of a head or piece of a body
-        super().connection_made(corked(transport))
+        super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        self.bytes_in += len(data)
         self.heard = time.time()
-        self._unfinished += len(data)
+        self.arrived(len(data))
         is_body = getattr(self.cycle, "more_body", False)  # there is no cycle before the first request
         super().data_received(data if is_body else declined(data))
-        if self._unfinished > MAX_HEAD and not self.transport.is_closing():
+        if self.unfinished > MAX_HEAD and not self.transport.is_closing():
             self.send_400_response(HEAD_TOO_LARGE)
 
     def send_400_response(self, msg: str) -> None:
-        super().send_400_response(HEAD_TOO_LARGE if self._unfinished > MAX_HEAD else msg)
+        super().send_400_response(HEAD_TOO_LARGE if self.unfinished > MAX_HEAD else msg)
 
     def on_headers_complete(self) -> None:
-        if self._unfinished > MAX_HEAD and self._size_of_head() > MAX_HEAD:
+        if self.unfinished > MAX_HEAD and self._size_of_head() > MAX_HEAD:
             raise ValueError(HEAD_TOO_LARGE)  # the parser goes no further
-        self._unfinished = 0
         super().on_headers_complete()
 
     def _size_of_head(self) -> int:
         return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
-
-    def on_body(self, body: bytes) -> None:
-        self._unfinished = 0
-        super().on_body(body)
 
     def describe(self) -> ConnectionFacts:
         peer = f"{self.client[0]}:{self.client[1]}" if self.client else ""

@@ -28,6 +28,7 @@ Word = Literal[
     "too_large",
     "unsupported_media_type",
     "internal",
+    "timeout",
     "unavailable",
     "outcome_unknown",
 ]
