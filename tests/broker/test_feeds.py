@@ -36,6 +36,19 @@ from racing import terminate, until, until_somebody_waits
 ONCE = Limits(retry_delay=0.02, max_attempts=1)
 
 
+class Gate:
+    """Lets a feed pass while its subscriber reads."""
+
+    def __init__(self, reads: asyncio.Event) -> None:
+        self._reads = reads
+
+    async def __aenter__(self) -> None:
+        await self._reads.wait()
+
+    async def __aexit__(self, *error: object) -> None:
+        """There is nothing to leave."""
+
+
 async def names(broker: Broker) -> list[str]:
     """Who is subscribed."""
     return [info.subscriber for info in await broker.subscriptions.list()]
@@ -97,10 +110,7 @@ async def test_a_subscriber_that_does_not_read(broker: Broker) -> None:
     reads = asyncio.Event()
     slow = Inbox()
 
-    async def writable() -> None:
-        await reads.wait()
-
-    await broker.feeds.open("news", "slow", slow.push, writable=writable)
+    await broker.feeds.open("news", "slow", slow.push, gate=Gate(reads))
     quick, _ = await subscriber(broker, name="quick")
     for n in range(20):
         await broker.topics.publish("news", [b"%d" % n])
@@ -124,7 +134,7 @@ async def test_everything_is_at_hand(broker: Broker) -> None:
         inbox.push(batch)
         asyncio.get_running_loop().call_soon(reads.clear)  # as a socket does that is full
 
-    await broker.feeds.open("news", "tom", push, start="earliest", writable=reads.wait)  # type: ignore[arg-type]
+    await broker.feeds.open("news", "tom", push, start="earliest", gate=Gate(reads))
     await until(lambda: not reads.is_set())
     assert 1 <= len(inbox.batches) <= 2
     while len(inbox.got) < 3000:
@@ -324,7 +334,7 @@ async def test_new_entries_are_not_kept_waiting(dsn: str) -> None:
     reads = asyncio.Event()
     reads.set()
     async with node(dsn, Limits(retry_delay=0.0)) as broker:
-        inbox, feed = await subscriber(broker, acknowledged=True, writable=reads.wait)
+        inbox, feed = await subscriber(broker, acknowledged=True, gate=Gate(reads))
         await broker.topics.publish("news", [b"bad"] * 50)
         await inbox.until(50)
         await idle(feed)

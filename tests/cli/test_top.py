@@ -105,7 +105,7 @@ def test_status_counts(running: Node) -> None:
     """Status has connections by door and messages by kind."""
     done = nuncius("status", "--url", running.url)
     shown = dict(line.split(None, 1) for line in done.stdout.splitlines() if " " in line)
-    assert shown["connections"] == "telesto 1"
+    assert shown["connections"] == "native 1"
     assert "published 1, put 1" in shown["messages"]
     document = json.loads(nuncius("status", "--url", running.url, "-o", "json").stdout)
     assert document["node"]["messages"]["put"] == 1

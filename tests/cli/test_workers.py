@@ -140,8 +140,8 @@ def test_statistics(pair: Pair) -> None:
     for _ in range(ASKED):
         stats = pair.whole("/v1/stats")
         assert stats["messages"]["published"]["total"] == count
-        assert stats["doors"]["telesto"]["connections"] == count
-        assert stats["doors"]["telesto"]["messages"]["published"]["total"] == count
+        assert stats["doors"]["native"]["connections"] == count
+        assert stats["doors"]["native"]["messages"]["published"]["total"] == count
         parts = [each["messages"]["published"]["total"] for each in stats["processes"]]
         assert (sum(parts), min(parts) > 0) == (count, True)
         assert list(numbered(stats)) == [1, 2]
@@ -176,7 +176,7 @@ def test_metrics(pair: Pair) -> None:
     """What processes count says which it was; what is in the store is there once and does not."""
     for _ in range(ASKED):
         found = families(pair.whole("/metrics"))
-        published = by_worker(found["nuncius_messages"], door="telesto", kind="published")
+        published = by_worker(found["nuncius_messages"], door="native", kind="published")
         assert (set(published), sum(published.values())) == ({"1", "2"}, len(pair.clients))
         assert by_worker(found["nuncius_worker_up"]) == {"1": 1, "2": 1}
         assert set(by_worker(found["nuncius_start_time_seconds"])) == {"1", "2"}
@@ -195,7 +195,7 @@ def test_connections(pair: Pair) -> None:
         assert {each["identity"] for each in listed} == {f"client {n}" for n in range(count)}
         assert len({each["id"] for each in listed}) == count
         assert {each["pid"] for each in listed} == {each.pid for each in workers(pair.node)}
-        assert found["counts"]["telesto"] == count
+        assert found["counts"]["native"] == count
         assert len(pair.get("/v1/connections?door=telesto&limit=1")["connections"]) == 1
 
 

@@ -222,7 +222,7 @@ def test_a_client_is_disconnected(visitor: Visitor, node: Broker) -> None:
     with node.client(name="victim") as victim:
         victim.ping()
         page = visitor.open("clients")
-        row = page.locator(".paged tbody tr").filter(has_text="telesto").filter(has_text="victim")
+        row = page.locator(".paged tbody tr").filter(has_text="native").filter(has_text="victim")
         row.get_by_role("checkbox").click()
         connection = row.locator("td").nth(1).inner_text()
         visitor.press("Disconnect")

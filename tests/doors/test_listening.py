@@ -110,6 +110,9 @@ class Echo:
     async def finish(self) -> None:
         self._wire.close()
 
+    def break_off(self, reason: str) -> None:
+        self._wire.close()
+
 
 class Listener(TelestoDoor):
     def greet(self, wire: Wire) -> Echo:

@@ -172,9 +172,7 @@ async def test_callers_make_up_two_halves(combiner: Combiner[Number], work: Work
 
 async def test_batches_are_bounded_by_rows(store: Store, work: Work) -> None:
     """A batch has no more rows than allowed; what does not fit comes with the next."""
-    combiner: Combiner[Number] = Combiner(
-        work, lambda wait: store.lane("test", wait=wait), store.pressure, max_rows=3
-    )
+    combiner: Combiner[Number] = Combiner(work, lambda wait: store.lane("test", wait=wait), max_rows=3)
     first = await in_flight(work, combiner)
     calls = await submit(combiner, *range(2, 10))
     work.gate.set()
@@ -185,9 +183,7 @@ async def test_batches_are_bounded_by_rows(store: Store, work: Work) -> None:
 
 async def test_batches_are_bounded_by_bytes(store: Store, work: Work) -> None:
     """A batch is full when it has the bytes; a call that is larger goes all the same, alone."""
-    combiner: Combiner[Number] = Combiner(
-        work, lambda wait: store.lane("test", wait=wait), store.pressure, max_bytes=100
-    )
+    combiner: Combiner[Number] = Combiner(work, lambda wait: store.lane("test", wait=wait), max_bytes=100)
     first = await in_flight(work, combiner)
     large = await submit(combiner, 2, size=1000)
     small = await submit(combiner, 3, 4, 5, 6, size=50)
@@ -199,9 +195,7 @@ async def test_batches_are_bounded_by_bytes(store: Store, work: Work) -> None:
 
 async def test_callers_take_turns(store: Store, work: Work) -> None:
     """Who has a little to do does not wait behind somebody with much."""
-    combiner: Combiner[Number] = Combiner(
-        work, lambda wait: store.lane("test", wait=wait), store.pressure, max_rows=10
-    )
+    combiner: Combiner[Number] = Combiner(work, lambda wait: store.lane("test", wait=wait), max_rows=10)
     first = await in_flight(work, combiner)
     greedy = await submit(combiner, *range(100, 200), caller="greedy")
     modest = await submit(combiner, 2, 3, caller="modest")
@@ -211,17 +205,6 @@ async def test_callers_take_turns(store: Store, work: Work) -> None:
     in_order = [n for batch in work.batches for n in batch if n >= 100]
     assert in_order == list(range(100, 200))
     await combiner.close()
-
-
-async def test_pressure(combiner: Combiner[Number], store: Store, work: Work) -> None:
-    """What is accepted and not answered yet counts as pressure, and only that."""
-    first = await in_flight(work, combiner)
-    calls = await submit(combiner, 2, 0, size=1000)
-    assert store.pressure.level == 2010
-    work.gate.set()
-    await results([first, *calls])
-    await combiner.drain()
-    assert store.pressure.level == 0
 
 
 async def test_draining(combiner: Combiner[Number], work: Work) -> None:
@@ -437,7 +420,6 @@ async def test_a_batch_of_which_nothing_is_left(store: Store, work: Work, other:
     await other.execute("select pg_advisory_unlock($1)", LOCK)
     assert await results(slow) == [50, 25]
     await combiner.drain()
-    assert store.pressure.level == 0
 
 
 async def test_a_locked_table_is_waited_for(store: Store, other: Connection, observer: Connection) -> None:

@@ -85,7 +85,7 @@ class Broker:
         """An onlooker is not one of the nodes: it has no duties, and nobody has to tell it what is new."""
         self.limits = limits or Limits()
         self._onlooker = onlooker
-        self._store = Store(dsn, patience=patience, silence=silence)
+        self._store = Store(dsn, patience=patience, silence=silence, max_memory=self.limits.max_memory)
         self._signals = Signals()
         self.consumers = Consumers()
         self.counters = Counters()
@@ -95,7 +95,7 @@ class Broker:
 
     @property
     def pressure(self) -> Pressure:
-        """How much is accepted and not answered yet; doors stop reading when it is high."""
+        """The memory that clients use; doors stop reading when it is high."""
         return self._store.pressure
 
     @property

@@ -218,6 +218,7 @@ class Counters:
         if door is None:
             package, _, rest = caller.__module__.partition(".doors.")
             door = rest.partition(".")[0] if package == "nuncius" and rest else OTHERS
+            door = getattr(caller, "counted_as", door)
             self._door_of[caller] = door
         return door
 

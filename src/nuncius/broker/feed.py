@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any
@@ -164,8 +165,10 @@ class Feed(FeedLedger):
 
     async def _step(self) -> bool:
         """Hands over what comes next: an entry that is due again, and new ones. False: there is nothing."""
-        if self._settings.writable is not None:
-            await self._settings.writable()
+        async with self._settings.gate or nullcontext():
+            return await self._hand_over()
+
+    async def _hand_over(self) -> bool:
         again = bool(self._retries) and self._retries[0][0] <= self._loop.time()
         if again:
             await self._again(*heappop(self._retries)[1:])

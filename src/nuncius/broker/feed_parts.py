@@ -1,6 +1,7 @@
 """What a feed is made of."""
 
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Hashable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 import msgspec
@@ -44,7 +45,7 @@ class Settings:
     durable: bool
     acknowledged: bool
     prefetch: int
-    writable: Callable[[], Awaitable[None]] | None
+    gate: AbstractAsyncContextManager[None] | None
     caller: Hashable
     together: OrderedFeeds
     """All feeds of the same caller."""

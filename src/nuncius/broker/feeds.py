@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from weakref import WeakValueDictionary
 
@@ -73,18 +74,19 @@ class Feeds:
         durable: bool = False,
         acknowledged: bool = False,
         prefetch: int = 1000,
-        writable: Callable[[], Awaitable[None]] | None = None,
+        gate: AbstractAsyncContextManager[None] | None = None,
         caller: Hashable = None,
         ended: Callable[[Exception], None] | None = None,
     ) -> Feed:
         """Begins to push what comes for this subscriber. One that is not durable lives as long as the feed;
         one that is has one feed at a time, and an older one ends with TakenOver, at whichever node it is.
         Without acknowledgement what was pushed counts as received; with it, at most `prefetch` entries are
-        outstanding. `writable` is awaited before each push. `ended` learns why a feed broke off.
+        outstanding. Each look for entries and their push go through the gate, if there is one. `ended`
+        learns why a feed broke off.
 
         What this node stores comes to all feeds of a caller together in the order in which it was stored."""
         together = self._together_with(caller)
-        settings = Settings(durable, acknowledged, max(1, prefetch), writable, caller, together)
+        settings = Settings(durable, acknowledged, max(1, prefetch), gate, caller, together)
         begin = partial(self._begin, push, settings, ended)
         if durable:
             return await self._begin_alone(

@@ -29,6 +29,12 @@ class Limits:
     """Deliveries of a message that nobody acknowledges, before it becomes a dead letter."""
     retry_delay: float = 2.0
     """Seconds from a failed delivery to the next."""
+    max_memory: int = 512 << 20
+    """Bytes that clients may make a process keep: requests that are not answered, and answers not read."""
+    greeting_seconds: float = 10.0
+    """From a connection's begin to its first complete request."""
+    progress_seconds: float = 60.0
+    """Without a byte in the middle of a request."""
 
 
 def check_name(kind: str, name: str) -> None:

@@ -257,12 +257,14 @@ class Topics:
         return fetched
 
     def _fetched(self, call: FetchCall, done: Callable[[Any], None], result: Any) -> None:
+        call.done = (
+            done  # not this call itself any more: else both, and what was fetched, were garbage for long
+        )
         if result != ELSEWHERE:
             done(result)
         elif self.elsewhere is None:
             done(None)
         else:
-            call.done = done
             self.elsewhere.find(call)
 
     async def create(self, name: str, partitions: int = 1) -> None:

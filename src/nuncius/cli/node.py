@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 import ipaddress
 import logging
 import resource
@@ -53,6 +54,12 @@ class NodeSettings(msgspec.Struct, frozen=True):
     max_body: int = 8 << 20
     max_batch: int = 10_000
     max_connections: int = 10_000
+    max_memory: int = 512
+    """MB that clients may make the node keep, over all its workers."""
+    greeting_seconds: float = 10.0
+    """From a connection's begin to its first complete request."""
+    progress_seconds: float = 60.0
+    """Without a byte in the middle of a request."""
     allowed_origins: tuple[str, ...] = ()
     """Sites whose pages may speak to the HTTP door."""
     trusted_proxies: tuple[str, ...] = ()
@@ -135,6 +142,9 @@ async def serve(
         max_batch=settings.max_batch,
         max_attempts=settings.max_attempts,
         retry_delay=settings.retry_delay,
+        max_memory=(settings.max_memory << 20) // (settings.worker.count if settings.worker else 1),
+        greeting_seconds=settings.greeting_seconds,
+        progress_seconds=settings.progress_seconds,
     )
     broker = Broker(settings.dsn, limits=limits, silence=settings.store_timeout)
     async with (
@@ -144,6 +154,8 @@ async def serve(
         _open_doors(broker, settings, sockets, stop.set) as doors,
         entered(participant, settings, doors) as endpoints,
     ):
+        gc.collect()
+        gc.freeze()  # what is there now stays, so later collections need not look at it
         with announce(endpoints):
             await stop.wait()
         log.info("stopping")

@@ -67,6 +67,29 @@ StoreTimeout = Annotated[
         "and it is looked for again.",
     ),
 ]
+MaxMemory = Annotated[
+    int,
+    typer.Option(
+        min=16,
+        metavar="MB",
+        help="Memory of the node, over all workers, for requests that are not answered and answers that "
+        "clients have not read. Beyond that the slowest connections are disconnected.",
+    ),
+]
+GreetingSeconds = Annotated[
+    float,
+    typer.Option(
+        min=0.1,
+        help="How long a new connection may take to its first complete request.",
+    ),
+]
+ProgressSeconds = Annotated[
+    float,
+    typer.Option(
+        min=0.1,
+        help="How long a connection may send nothing in the middle of a request.",
+    ),
+]
 HowMuchToLog = Annotated[LogLevel, typer.Option(help="How much to log.")]
 HowToLog = Annotated[LogFormat, typer.Option(help="How to log.")]
 OnLeash = Annotated[bool, typer.Option(hidden=True, help="Say on stdout when ready; stop when stdin ends.")]

@@ -95,6 +95,34 @@ def tribbler(
             help="The node's own store: this PostgreSQL, start none. Default: $NUNCIUS_STORE.",
         ),
     ] = None,
+    max_memory: Annotated[
+        int,
+        typer.Option(
+            "-max-memory",
+            "--max-memory",
+            min=16,
+            metavar="MB",
+            help="Memory for requests that are not answered and answers that clients have not read.",
+        ),
+    ] = 512,
+    greeting_seconds: Annotated[
+        float,
+        typer.Option(
+            "-greeting-seconds",
+            "--greeting-seconds",
+            min=0.1,
+            help="How long a new connection may take to its first complete request.",
+        ),
+    ] = 10.0,
+    progress_seconds: Annotated[
+        float,
+        typer.Option(
+            "-progress-seconds",
+            "--progress-seconds",
+            min=0.1,
+            help="How long a connection may send nothing in the middle of a request.",
+        ),
+    ] = 60.0,
     ready_file: Annotated[
         Path | None,
         typer.Option(
@@ -141,7 +169,15 @@ def tribbler(
         from nuncius.doors.tribbler.door import NotInRing
 
         doors = node.Ports(None, None, None, None, port)
-        settings = node.NodeSettings(store, host, doors, ring=ring)
+        settings = node.NodeSettings(
+            store,
+            host,
+            doors,
+            ring=ring,
+            max_memory=max_memory,
+            greeting_seconds=greeting_seconds,
+            progress_seconds=progress_seconds,
+        )
         announce = ready.announcement(store, file=ready_file, data_dir=data, on_leash=on_leash)
         try:
             node.run(settings, listening.sockets[0], announce, on_leash=on_leash)

@@ -11,6 +11,7 @@ import typer
 from nuncius.cli import listeners
 from nuncius.cli.node_options import (
     AllowOrigin,
+    GreetingSeconds,
     Host,
     HowMuchToLog,
     HowToLog,
@@ -19,8 +20,10 @@ from nuncius.cli.node_options import (
     LogLevel,
     MaxBatch,
     MaxBody,
+    MaxMemory,
     OnLeash,
     PartitionThreshold,
+    ProgressSeconds,
     QueueDialect,
     ReadyFile,
     StoreTimeout,
@@ -93,6 +96,9 @@ def up(
     max_body: MaxBody = 8 << 20,
     max_batch: MaxBatch = 10_000,
     max_connections: Annotated[int, typer.Option(min=1, help="Connections of a door, at most.")] = 10_000,
+    max_memory: MaxMemory = 512,
+    greeting_seconds: GreetingSeconds = 10.0,
+    progress_seconds: ProgressSeconds = 60.0,
     max_attempts: Annotated[
         int, typer.Option(min=1, max=10_000, help="Failed deliveries that make a message a dead letter.")
     ] = 10,
@@ -147,6 +153,9 @@ def up(
             max_body,
             max_batch,
             max_connections,
+            max_memory=max_memory,
+            greeting_seconds=greeting_seconds,
+            progress_seconds=progress_seconds,
             max_attempts=max_attempts,
             retry_delay=retry_delay,
             partition_threshold=partition_threshold,

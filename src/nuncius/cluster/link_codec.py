@@ -127,6 +127,11 @@ class Decoder(Generic[M]):
         self._buffer = bytearray()
         self._needed = 4
 
+    @property
+    def incomplete(self) -> int:
+        """Bytes of a frame whose end has not come yet."""
+        return len(self._buffer)
+
     def receive(self, data: bytes) -> Iterator[M]:
         if self._buffer:
             self._buffer += data

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from nuncius.broker import Broker
 from nuncius.broker.errors import NoSuchTopic
+from nuncius.broker.footprint import NO_TRANSPORT, STALLED, STOPPED, Footprint, Watch, cut_offs
 from nuncius.broker.model import Publisher
 from nuncius.broker.names import Names
 from nuncius.cluster import link_codec
@@ -24,6 +25,7 @@ class LinkServer:
         self.own = own
         self.publishers: Names[Publisher] = Names(partial(broker.publishers.find, lasting=False))
         self.peers: set[Peer] = set()
+        self.watch = Watch(broker.limits, lambda: self.peers)
         self._server: asyncio.Server | None = None
 
     async def open(self, host: str, port: int) -> int:
@@ -58,6 +60,7 @@ class Peer(asyncio.Protocol):
         self._decoder = link_codec.requests()
         self._answers = Answers([], [], [])
         self._open = 0  # requests that are not answered
+        self._sizes: dict[int, int] = {}  # bytes of those that are to be stored
         self._idle = asyncio.Event()
         self._idle.set()
         self._flushing = False
@@ -67,12 +70,41 @@ class Peer(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
         self._loop = asyncio.get_running_loop()
         self._server.peers.add(self)
+        self._moved = 0
+        self._heard_at = self._loop.time()
+        self._footprint = Footprint(
+            self._server.broker.pressure, self.transport, lambda: self._moved, self._cut_off
+        )
+        self._server.watch.begin()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._footprint.end()
+        self.transport = NO_TRANSPORT
         self._server.peers.discard(self)
         self._server.broker.pressure.forget(self._resume)
 
+    def look(self, now: float) -> None:
+        """End the connection if it has run out of time; see `Watch`. It may be silent between frames."""
+        footprint = self._footprint
+        footprint.look(now)
+        if footprint.is_stalled(now):
+            footprint.cut_off(STALLED)
+        elif (
+            footprint.incomplete
+            and self.transport.is_reading()
+            and now - self._heard_at > self._server.broker.limits.progress_seconds
+        ):
+            footprint.cut_off(STOPPED)
+
+    def _cut_off(self, reason: str) -> None:
+        """The other node sends again what was not answered."""
+        host, port, *_ = self.transport.get_extra_info("peername")
+        cut_offs.note("link", f"{host}:{port}", reason)
+        self.transport.abort()
+
     def data_received(self, data: bytes) -> None:
+        self._moved += len(data)
+        self._heard_at = self._loop.time()
         try:
             for requests in self._decoder.receive(data):
                 self._open += len(requests.sends) + len(requests.looks)
@@ -84,12 +116,14 @@ class Peer(asyncio.Protocol):
         except ValueError:
             self.transport.abort()
             return
+        self._footprint.begin(self._decoder.incomplete)
         pressure = self._server.broker.pressure
         if pressure.is_high:
             self.transport.pause_reading()
             pressure.when_relieved(self._resume)
 
     def _resume(self) -> None:
+        self._heard_at = self._loop.time()
         self.transport.resume_reading()
 
     async def finish(self) -> None:
@@ -107,6 +141,8 @@ class Peer(asyncio.Protocol):
     # Entries to be stored
 
     def _send(self, send: Send) -> None:
+        size = self._sizes[send.id] = sum(map(len, send.bodies))
+        self._server.broker.pressure.add(size)
         own = self._server.own
         if send.store_id == 1:
             if send.publisher_id:
@@ -170,6 +206,7 @@ class Peer(asyncio.Protocol):
             self._answers.found.append(answer)
         else:
             self._answers.failed.append(answer)
+        self._server.broker.pressure.remove(self._sizes.pop(answer.id, 0))
         self._open -= 1
         if not self._open:
             self._idle.set()
@@ -181,4 +218,7 @@ class Peer(asyncio.Protocol):
         self._flushing = False
         answers, self._answers = self._answers, Answers([], [], [])
         if (answers.sent or answers.found or answers.failed) and not self.transport.is_closing():
-            self.transport.write(link_codec.encode(answers))
+            data = link_codec.encode(answers)
+            self._moved += len(data)
+            self.transport.write(data)
+            self._footprint.measure()

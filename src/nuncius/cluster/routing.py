@@ -93,7 +93,6 @@ class Router:
         if self._catalogue != self._broker.catalogue:
             self._catalogue = self._broker.catalogue
             self._routes.forget_all()
-        self._broker.pressure.add(call.size)
         if call.publisher_id is not None:
             self._counted[call.publisher_id] += 1
         if call.publisher_id is not None and self.forwarding.is_looking:
@@ -180,7 +179,6 @@ class Router:
         self._send_to_stores(call, route, moves)
 
     def _finish(self, call: PublishCall, result: Any) -> None:
-        self._broker.pressure.remove(call.size)
         if call.publisher_id is not None:
             self._counted[call.publisher_id] -= 1
             if not self._counted[call.publisher_id]:

@@ -10,6 +10,7 @@ from itertools import count
 
 from nuncius.broker import Broker
 from nuncius.broker.counters_model import ConnectionFacts
+from nuncius.broker.footprint import Watch
 from nuncius.broker.model import READ_ONLY
 from nuncius.doors.listening import BACKLOG, listen, port_of
 from nuncius.doors.wire import Session, Wire
@@ -28,9 +29,14 @@ class TcpDoor(ABC):
         self._max_connections = max_connections
         self._servers: list[asyncio.Server] = []
         self.wires: set[Wire] = set()
+        self._watch = Watch(broker.limits, lambda: self.wires)
         self.name = type(self).__module__.split(".")[2]
         self._numbers = count(1)
-        broker.counters.doors[self.name] = self
+        self.count_as(self.name)
+
+    def count_as(self, name: str) -> None:
+        """Count connections whose `door` is this name under it."""
+        self._broker.counters.doors[name] = Counted(name, self.wires, self._servers)
 
     @abstractmethod
     def greet(self, wire: Wire) -> Session:
@@ -41,33 +47,21 @@ class TcpDoor(ABC):
         sockets = sockets or listen(host, port)
         for each in sockets:
             server = await asyncio.get_running_loop().create_server(
-                lambda: Wire(self.welcome, self._broker.pressure, self.wires), sock=each, backlog=BACKLOG
+                lambda: Wire(self.welcome, self._broker.pressure, self.wires, self._broker.limits),
+                sock=each,
+                backlog=BACKLOG,
             )
             self._servers.append(server)
         return port_of(sockets)
 
     @property
-    def is_open(self) -> bool:
-        return bool(self._servers or self.wires)
-
-    @property
     def connections(self) -> int:
         return len(self.wires)
-
-    def list_connections(self) -> Sequence[ConnectionFacts]:
-        wall = time.time() - asyncio.get_running_loop().time()
-        return [_describe(self.name, wire, wall) for wire in sorted(self.wires, key=lambda each: each.number)]
-
-    def disconnect(self, connection_id: str) -> bool:
-        for wire in self.wires:
-            if f"{self.name}-{wire.number}" == connection_id:
-                wire.close()
-                return True
-        return False
 
     def welcome(self, wire: Wire) -> Session:
         """The session of a new connection, wherever it comes from; one too many is closed at once."""
         wire.door, wire.number = self.name, next(self._numbers)
+        self._watch.begin()
         if len(self.wires) > self._max_connections:
             log.warning("too many connections", extra={"limit": self._max_connections})
             wire.close()
@@ -84,6 +78,36 @@ class TcpDoor(ABC):
                 task.cancel()
             for wire in list(self.wires):
                 wire.close()
+        self._watch.end()
+
+
+class Counted:
+    """The connections of a door that are counted under one name."""
+
+    def __init__(self, name: str, wires: set[Wire], servers: Sequence[asyncio.Server]) -> None:
+        self._name = name
+        self._wires = wires
+        self._servers = servers
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._servers or self._wires)
+
+    @property
+    def connections(self) -> int:
+        return sum(wire.door == self._name for wire in self._wires)
+
+    def list_connections(self) -> Sequence[ConnectionFacts]:
+        wall = time.time() - asyncio.get_running_loop().time()
+        own = [wire for wire in self._wires if wire.door == self._name]
+        return [_describe(self._name, wire, wall) for wire in sorted(own, key=lambda each: each.number)]
+
+    def disconnect(self, connection_id: str) -> bool:
+        for wire in self._wires:
+            if f"{wire.door}-{wire.number}" == connection_id:
+                wire.close()
+                return True
+        return False
 
 
 async def _finish(wire: Wire) -> None:

@@ -1,8 +1,8 @@
-"""Socket glue for TCP doors: one write per turn of the loop, and no reading from who cannot be served.
+"""Socket glue for TCP doors: one write per turn of the loop, and no reading from overloaded clients.
 
 A session is what a protocol makes of the bytes. The wire calls it with what arrives and carries away what it
 sends. It stops reading the socket while the client does not read its answers, while the client has too
-much unanswered, or while the whole node has; memory is bounded by that.
+much unanswered, or while the whole node has; what a client does not read counts in the node's budget.
 """
 
 import asyncio
@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol, cast
 
+from nuncius.broker.footprint import LARGE, LATE, NO_TRANSPORT, SMALL, STALLED, STOPPED, Footprint, cut_offs
+from nuncius.broker.limits import Limits
 from nuncius.broker.model import Pressure
+from nuncius.doors.replies import Replies
 
 MAX_UNANSWERED = 16 << 20  # bytes a connection
 WRITE_BUFFER = 1 << 20
@@ -25,6 +28,9 @@ class Session(Protocol):
 
     async def finish(self) -> None:
         """Answer what was accepted, then `wire.close()`."""
+
+    def break_off(self, reason: str) -> None:
+        """Tell the client why in the protocol's own way, as far as it has one, then `wire.close()`."""
 
 
 def _nobody_waits() -> None:
@@ -42,11 +48,14 @@ class Wire(asyncio.Protocol):
         new_session: Callable[["Wire"], Session],
         pressure: Pressure,
         wires: set["Wire"],
+        limits: Limits,
     ) -> None:
         self._new_session = new_session
         self._pressure = pressure
         self._wires = wires
+        self._limits = limits
         self._out: list[bytes] = []
+        self._has_large = False  # one of them is
         self._unanswered = 0
         self._reading = True
         self._closing = False
@@ -61,6 +70,9 @@ class Wire(asyncio.Protocol):
         self.number = 0
         """Which of its door's connections it is."""
         self.bytes_in = self.bytes_out = 0
+        self.is_greeted = False
+        """Set by the session when the client has introduced itself, or sent its first request."""
+        self.replies = Replies(pressure, self.is_stalled, self.writable, limits.max_body)
         self.on_writable: Callable[[], None] = _nobody_waits
         self.on_end: Callable[[], bool] = _nothing_is_owed
         """The client will not say more. True: the session still has answers for it, and closes afterwards."""
@@ -72,11 +84,15 @@ class Wire(asyncio.Protocol):
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out.append(data)
+        if len(data) > LARGE:
+            self._note_large(len(data))
 
     def answer(self, data: bytes, size: int) -> None:
         """Answers a request of that size. The last answer that is owed goes out at once: there is nothing
         left that could go with it."""
         self._out.append(data)
+        if len(data) > LARGE:
+            self._note_large(len(data))
         self.answered(size)
         if not self._unanswered:
             self._flush()
@@ -120,6 +136,12 @@ class Wire(asyncio.Protocol):
         self._closing = True
         self._transport.close()
 
+    def abort(self) -> None:
+        """Closes at once; what the client has not read is dropped."""
+        self._closing = True
+        self._out.clear()
+        self._transport.abort()
+
     # What asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -127,8 +149,11 @@ class Wire(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER)
         self._wires.add(self)
-        self.since = self.heard = self._loop.time()
+        self.since = self.heard = self._read_since = self._loop.time()
+        self.footprint = Footprint(self._pressure, self._transport, self._passed, self._cut_off)
         self.session = self._new_session(self)
+        if self._pressure.is_high:
+            self._loop.call_soon(self._pause)  # the transport begins to read after this
 
     @property
     def peer(self) -> str:
@@ -141,6 +166,8 @@ class Wire(asyncio.Protocol):
         self.heard = self._loop.time()
         if not self._closing:
             self.session.received(data)
+            if self._pressure.is_high:
+                self._pause()
 
     def eof_received(self) -> bool:
         return not self._closing and self.on_end()
@@ -149,6 +176,9 @@ class Wire(asyncio.Protocol):
         self._closing = True
         self._wires.discard(self)
         self._pressure.forget(self._resume)
+        self._out.clear()
+        self.footprint.end()
+        self._transport = NO_TRANSPORT
         self._writable.set()
         self._gone.set()
         self.session.lost()
@@ -158,17 +188,63 @@ class Wire(asyncio.Protocol):
         self._pause()
 
     def resume_writing(self) -> None:
+        self.footprint.measure()
         self._writable.set()
         self._resume()
         self.on_writable()
 
+    def _note_large(self, size: int) -> None:
+        self._has_large = True
+        if not self._closing:
+            self.replies.sent(size)
+            self.footprint.sent(size)
+
     def _flush(self) -> None:
-        if self._out:
-            data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
-            self._out.clear()
-            if not self._closing:
-                self.bytes_out += len(data)
-                self._transport.write(data)
+        out = self._out
+        if not out:
+            return
+        if self._closing:
+            out.clear()
+            return
+        written = len(out[0]) if len(out) == 1 else sum(map(len, out))
+        self.bytes_out += written
+        if len(out) == 1:
+            self._transport.write(out[0])
+        elif self._has_large:
+            self._transport.writelines(out)
+        else:
+            self._transport.write(b"".join(out))
+        self._out = []
+        self._has_large = False
+        if written > SMALL or self.footprint.unread:
+            self.footprint.measure()
+
+    # Time and memory
+
+    def look(self, now: float) -> None:
+        """End the connection if it has run out of time; see `Watch`."""
+        footprint, limits = self.footprint, self._limits
+        footprint.look(now)
+        if self._closing:
+            if footprint.is_stuck(now):
+                self.abort()
+        elif footprint.is_stalled(now):
+            footprint.cut_off(STALLED)
+        elif not self.is_greeted:
+            if self._reading and now - self._read_since > limits.greeting_seconds:
+                footprint.cut_off(LATE)
+        elif footprint.incomplete and self._reading and now - self.heard > limits.progress_seconds:
+            footprint.cut_off(STOPPED)
+
+    def _passed(self) -> int:
+        return self.bytes_in + self.bytes_out
+
+    def _cut_off(self, reason: str) -> None:
+        cut_offs.note(self.door, self.peer, reason)
+        if self.footprint.unread > SMALL:
+            self.abort()  # a client that does not read cannot be told either
+        else:
+            self.session.break_off(reason)
 
     def _pause(self) -> None:
         if self._reading and not self._closing:
@@ -186,6 +262,7 @@ class Wire(asyncio.Protocol):
             self._pressure.when_relieved(self._resume)
             return
         self._reading = True
+        self.heard = self._read_since = self._loop.time()  # what came meanwhile has waited for us
         self._transport.resume_reading()
 
 

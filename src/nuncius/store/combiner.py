@@ -28,7 +28,6 @@ from nuncius.store.connecting import CONNECTION_ERRORS, TRANSIENT_ERRORS
 from nuncius.store.driver import Connection
 from nuncius.store.errors import CallFailed, OutcomeUnknown, StoreUnavailable
 from nuncius.store.lane import Lane
-from nuncius.store.pressure import Pressure
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +81,6 @@ class Combiner(Generic[C]):
         self,
         execute: Execute[C],
         new_lane: Callable[[bool], Lane],
-        pressure: Pressure,
         *,
         refresh: Callable[[Sequence[C]], Awaitable[None]] | None = None,
         ahead: Callable[[Sequence[C]], None] | None = None,
@@ -95,7 +93,6 @@ class Combiner(Generic[C]):
         self._observe = observe
         self._new_lane = new_lane
         self._lane = new_lane(False)
-        self._pressure = pressure
         self._refresh = refresh
         self._ahead = ahead
         self._order = order  # in which the calls of a batch are carried out and answered
@@ -122,7 +119,6 @@ class Combiner(Generic[C]):
         else:
             queue.append(call)
         self._rows += call.rows
-        self._pressure.add(call.size)
         if not self._running:
             self._running = True
             self._start(self._run())
@@ -266,7 +262,6 @@ class Combiner(Generic[C]):
     def _answer(self, answers: Sequence[tuple[C, Any]]) -> None:
         carried_out, self._carried_out = self._carried_out, []
         for call, result in answers:
-            self._pressure.remove(call.size)
             try:
                 call.done(result)
             except Exception:

@@ -15,7 +15,7 @@ from nuncius.store.connector import SILENCE_SECONDS, Connector
 from nuncius.store.driver import Connection, Pool
 from nuncius.store.errors import CallFailed, OutcomeUnknown, StoreUnavailable
 from nuncius.store.lane import Lane, not_answered
-from nuncius.store.pressure import Pressure
+from nuncius.store.pressure import BUDGET, Pressure
 
 # A node's batches hold a lock for milliseconds; who holds it longer is somebody's transaction.
 BATCH_LOCK_TIMEOUT = "20ms"
@@ -40,14 +40,14 @@ class Store:
         *,
         patience: float = 30.0,
         silence: float = SILENCE_SECONDS,
-        max_accepted_bytes: int = 256 << 20,
+        max_memory: int = BUDGET,
     ) -> None:
         """Callers wait `patience` seconds for a store that is away; a server that is silent for `silence`
         seconds counts as away."""
         self.dsn = dsn
         self.patience = patience
         self.silence = silence
-        self.pressure = Pressure(max_accepted_bytes)
+        self.pressure = Pressure(max_memory)
         self._connector = Connector(dsn, silence=silence)
         self._pool: Pool | None = None
         self._combiners: list[Combiner[Any]] = []
@@ -121,7 +121,6 @@ class Store:
             execute,
             # A detour does not last: only the lane of the batches belongs to the store.
             lambda wait: self._lane(name, wait) if wait else self.lane(name, wait=False),
-            self.pressure,
             refresh=refresh,
             ahead=ahead,
             order=order,

@@ -58,9 +58,9 @@ async def test_connections(doors: Doors) -> None:
     ):
         await client.ping()
         found = (await doors.node.get("/v1/connections")).json
-        assert found["counts"] == {"http": 1, "telesto": 1, "stomp": 1}
+        assert found["counts"] == {"http": 1, "telesto": 0, "native": 1, "stomp": 1}
         by_door = {each["door"]: each for each in found["connections"]}
-        native, stomp, http = by_door["telesto"], by_door["stomp"], by_door["http"]
+        native, stomp, http = by_door["native"], by_door["stomp"], by_door["http"]
         assert (native["identity"], native["mode"], native["speaks"]) == ("reader", "read only", "native")
         assert (stomp["identity"], stomp["mode"], stomp["speaks"]) == ("padua", "full", "stomp")
         assert (http["speaks"], http["bytes_out"]) == ("http", None)
@@ -114,10 +114,10 @@ async def test_stats(doors: Doors) -> None:
     await node.post("/v1/topics/t/messages", {"body": "z"})
     stats = (await node.get("/v1/stats?seconds=60")).json
     assert stats["messages"]["published"]["total"] == 2
-    assert stats["doors"]["telesto"]["messages"]["published"]["total"] == 1
+    assert stats["doors"]["native"]["messages"]["published"]["total"] == 1
     assert stats["doors"]["http"]["messages"]["published"]["total"] == 1
-    assert stats["doors"]["telesto"]["messages"]["published"]["rate"] > 0
-    assert "taken" not in stats["doors"]["telesto"]["messages"]
+    assert stats["doors"]["native"]["messages"]["published"]["rate"] > 0
+    assert "taken" not in stats["doors"]["native"]["messages"]
     (queue,) = stats["queues"]
     assert (queue["name"], queue["taken"]) == ("q", 0)
     assert queue["put"] > 0
@@ -172,8 +172,8 @@ async def test_metrics_of_the_node_and_the_store(doors: Doors) -> None:
         await client.put("q", "y")
         await client.subscribe("t", "s", start="earliest")
         found = await samples(node)
-    assert found["nuncius_connections,door=telesto"] == 1
-    assert found["nuncius_messages_total,door=telesto,kind=published"] == 1
+    assert found["nuncius_connections,door=native"] == 1
+    assert found["nuncius_messages_total,door=native,kind=published"] == 1
     assert found["nuncius_batch_seconds_count,procedure=publish"] == 1
     assert found["nuncius_batch_seconds_bucket,le=+Inf,procedure=publish"] == 1
     assert found["nuncius_topic_published_messages_total,topic=t"] == 1
@@ -260,7 +260,7 @@ async def test_only_open_listeners(node: Node) -> None:
     door = TelestoDoor(node.broker)
     assert list((await node.get("/v1/stats")).json["doors"]) == ["http"]
     await door.open("127.0.0.1", 0)
-    assert sorted((await node.get("/v1/stats")).json["doors"]) == ["http", "telesto"]
+    assert sorted((await node.get("/v1/stats")).json["doors"]) == ["http", "native", "telesto"]
     await door.close()
 
 

@@ -11,11 +11,11 @@ from doors.http.peer import Node
 from doors.http.test_report import consume, consumer, producer
 from nuncius.broker import Broker
 from nuncius.broker.errors import NotAllowed
-from nuncius.doors import begun
 from nuncius.doors.http import events
 from nuncius.doors.http.connections import MAX_HEAD
-from nuncius.doors.http.corked import corked
+from nuncius.doors.http.corked import Corked
 from nuncius.doors.http.door import HttpDoor
+from nuncius.store.pressure import TOO_SLOW
 from racing import until
 
 
@@ -84,7 +84,7 @@ async def test_a_client_that_goes_before_its_answer(caplog: pytest.LogCaptureFix
         def write(self, data: object) -> None:
             raise RuntimeError("the handler is closed")  # as uvloop has it
 
-    corked(Gone()).write(b"answer")
+    Corked(Gone()).write(b"answer")
     await asyncio.sleep(0)
     assert not caplog.records
 
@@ -105,25 +105,23 @@ async def test_a_node_with_too_much_to_do_reads_nothing(node: Node) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/topics/t/messages", "/producer/produce"])
-async def test_too_many_bodies_that_do_not_end(
-    node: Node, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
+async def test_too_many_bodies_that_do_not_end(node: Node, path: str) -> None:
     """The memory for bodies that have begun is limited for the whole node; small ones are let be."""
-    monkeypatch.setattr(begun, "MAX_INCOMPLETE", 3 << 20)
+    node.broker.pressure.budget = 6 << 20
     small, first, second = [await node.connect() for _ in range(3)]
     head = f"POST {path} HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n\r\n"
     small.writer.write((head % 2).encode() + b"{")
     first.writer.write((head % (8 << 20)).encode() + b"x" * (2 << 20))
-    await until(lambda: node.broker.pressure.incomplete > 1 << 20)
-    second.writer.write((head % (8 << 20)).encode() + b"x" * (3 << 20))
-    answer = await second.answer()
+    await until(lambda: node.broker.pressure.held >= 2 << 20)
+    second.writer.write((head % (8 << 20)).encode() + b"x" * (2 << 20))
+    answer = await first.answer()
     assert answer.status == 503
-    assert "do not end" in answer.json["message"]
+    assert answer.json["message"] == TOO_SLOW
     small.writer.write(b"}")
     assert (await small.answer()).status == 400
     for peer in (small, first, second):
         peer.close()
-    await until(lambda: node.broker.pressure.incomplete == 0)
+    await until(lambda: node.broker.pressure.held == 0)
 
 
 async def test_a_stream_without_events_says_that_it_is_there(

@@ -7,10 +7,10 @@ import pytest
 from broker.inside import until_waiting_for
 from doors.stomp.peer import Node, Peer, connected, running_node, stranger, until_left
 from nuncius.broker.model import Queue
-from nuncius.doors import begun
 from nuncius.doors.stomp import subscribing
 from nuncius.doors.stomp.codec import Frame, FrameLimits
 from nuncius.doors.stomp.versions import Version
+from nuncius.store.pressure import TOO_SLOW
 from racing import until
 
 
@@ -185,18 +185,16 @@ async def test_too_many_subscriptions(ann: Peer, monkeypatch: pytest.MonkeyPatch
     assert "at most" in await ann.refused("SUBSCRIBE", id="1", destination="/topic/b")
 
 
-async def test_too_many_frames_that_do_not_end(
-    node: Node, ann: Peer, bob: Peer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_too_many_frames_that_do_not_end(node: Node, ann: Peer, bob: Peer) -> None:
     """The memory for frames that have begun is limited for the whole node; small ones are let be."""
-    monkeypatch.setattr(begun, "MAX_INCOMPLETE", 3 << 20)
+    node.broker.pressure.budget = 6 << 20
     ann.write(b"SEND\ndestination:a\ncontent-length:8000000\n\n" + b"x" * (2 << 20))
-    await until(lambda: node.broker.pressure.incomplete > 2 << 20)
+    await until(lambda: node.broker.pressure.held > 2 << 20)
     bob.write(b"SEND\ndestination:a\ncontent-length:8000000\n\n" + b"x" * (2 << 20))
-    assert "do not end" in (await bob.error()).headers["message"]
-    await ann.close()
+    assert (await ann.error()).headers["message"] == TOO_SLOW
+    await bob.close()
     await until_left(node, 0)
-    assert node.broker.pressure.incomplete == 0
+    assert node.broker.pressure.held == 0
 
 
 # Heart-beats

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from doors.stomp.peer import Node, Peer, connected, stranger, until_left
-from nuncius.doors import begun
 from nuncius.doors.stomp import slim
+from nuncius.store.pressure import TOO_SLOW
 from racing import until
 
 CONNECTED = b"CONNECTED\n\n\0"
@@ -270,23 +270,21 @@ async def test_a_frame_that_does_not_end(node: Node) -> None:
         peer.write(b"SEND\ntopic:a\n\n" + b"x" * (9 << 20))
         await hears(peer, b"ERROR\nmessage:Frame too large\n\n\0")
     await until_left(node, 0)
-    assert node.broker.pressure.incomplete == 0
+    assert node.broker.pressure.held == 0
 
 
-async def test_too_many_frames_that_do_not_end(
-    node: Node, ann: Peer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The memory for frames that have begun is limited for the whole node; this connection ends."""
-    monkeypatch.setattr(begun, "MAX_INCOMPLETE", 3 << 20)
-    ann.write(b"SEND\ndestination:a\ncontent-length:8000000\n\n" + b"x" * (2 << 20))
-    await until(lambda: node.broker.pressure.incomplete > 2 << 20)
+async def test_too_many_frames_that_do_not_end(node: Node, ann: Peer) -> None:
+    """The memory for frames that have begun is limited for the whole node; the largest ends."""
+    node.broker.pressure.budget = 6 << 20
     async with stranger(node) as peer:
         await connect(peer)
         peer.write(b"SEND\ntopic:a\n\n" + b"x" * (2 << 20))
-        await hears(peer, b"ERROR\nmessage:Frame too large\n\n\0")
+        await until(lambda: node.broker.pressure.held > 2 << 20)
+        ann.write(b"SEND\ndestination:a\ncontent-length:8000000\n\n" + b"x" * (2 << 20))
+        await hears(peer, b"ERROR\nmessage:" + TOO_SLOW.encode() + b"\n\n\0")
     await ann.close()
     await until_left(node, 0)
-    assert node.broker.pressure.incomplete == 0
+    assert node.broker.pressure.held == 0
 
 
 async def test_too_large_a_message(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,8 @@ import pytest
 
 from doors.stomp.peer import Node, Peer, connected
 from doors.stomp.test_queues import depth, leases, nothing_left
-from nuncius.doors import begun
 from nuncius.doors.stomp import transactions
+from nuncius.store.pressure import TOO_SLOW
 
 DESTINATIONS = ["/queue/jobs", "/topic/news"]
 
@@ -67,7 +67,7 @@ async def test_abort(node: Node, bob: Peer, end: str) -> None:
     await bob.ask("SEND", b"other", destination="/topic/news")
     assert sorted(await bob.bodies(2)) == [b"job", b"other"]
     await nothing_left(node)
-    assert node.broker.pressure.incomplete == 0
+    assert node.broker.pressure.held == 0
 
 
 @pytest.mark.parametrize("destination", DESTINATIONS)
@@ -172,12 +172,10 @@ async def test_too_many_transactions(ann: Peer) -> None:
     assert "at most" in await ann.refused("BEGIN", transaction="one more")
 
 
-async def test_too_many_large_transactions(
-    node: Node, ann: Peer, bob: Peer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_too_many_large_transactions(node: Node, ann: Peer, bob: Peer) -> None:
     """There is a limit for all connections together, too; headers count like bodies, and small ones are let
     be."""
-    monkeypatch.setattr(begun, "MAX_INCOMPLETE", 3 << 20)
+    node.broker.pressure.budget = 6 << 20
     large = {"destination": "/queue/a", "x": "x" * 10_000, "y": "y" * 10_000}
     for peer in (ann, bob):
         peer.send("BEGIN", transaction="t")
@@ -185,13 +183,13 @@ async def test_too_many_large_transactions(
     for _ in range(100):
         ann.send("SEND", transaction="t", **large)
     await ann.ask("SEND", b"z" * (1 << 20), destination="/queue/a")
-    assert node.broker.pressure.incomplete > 2_000_000
-    for _ in range(100):
+    assert node.broker.pressure.held > 2_000_000
+    for _ in range(60):
         bob.send("SEND", transaction="t", **large)
-    assert "do not end" in (await bob.error()).headers["message"]
-    await ann.ask("COMMIT", transaction="t")
-    assert node.broker.pressure.incomplete == 0
-    assert await depth(node, "a") == 101
+    assert (await ann.error()).headers["message"] == TOO_SLOW
+    await bob.ask("COMMIT", transaction="t")
+    assert node.broker.pressure.held == 0
+    assert await depth(node, "a") == 61
 
 
 async def test_too_large_transactions(node: Node, ann: Peer) -> None:
@@ -200,4 +198,4 @@ async def test_too_large_transactions(node: Node, ann: Peer) -> None:
     for _ in range(3):
         ann.send("SEND", b"x" * (7 << 20), destination="/queue/a", transaction="t")
     assert "at most" in (await ann.error()).headers["message"]
-    assert node.broker.pressure.incomplete == 0
+    assert node.broker.pressure.held == 0

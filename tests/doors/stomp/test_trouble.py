@@ -56,7 +56,7 @@ async def test_connections_that_say_nothing(node: Node) -> None:
         async with stranger(node) as peer:
             peer.write(beginning)
     await until_left(node, 0)
-    assert node.broker.pressure.incomplete == 0
+    assert node.broker.pressure.held == 0
     async with connected(node) as peer:
         await peer.ask("SEND", b"x", destination="/topic/a")
 

@@ -8,12 +8,14 @@ import pytest
 from broker.inside import put, queue, readers, until_waiting_for
 from native_peer import NativePeer, connections, open_door, open_peer
 from nuncius.broker import Broker
-from nuncius.doors import begun
 from nuncius.doors.telesto import delivery, native, packets
 from nuncius.doors.telesto.door import TelestoDoor
 from nuncius.doors.telesto.packets import ErrorCode
+from nuncius.doors.telesto.telesto_table import Dialect
 from nuncius.store.driver import Connection
+from nuncius.store.pressure import TOO_SLOW
 from racing import until, until_somebody_waits
+from telesto_peer import Node, connected
 
 
 @pytest.fixture
@@ -63,6 +65,41 @@ async def test_hello_first(stranger: NativePeer, broker: Broker) -> None:
     await quiet(broker)
 
 
+async def test_requests_behind_hello(stranger: NativePeer, broker: Broker) -> None:
+    """Requests may follow Hello at once: they are carried out when it is answered, in order."""
+    stranger.write(native.MAGIC)
+    stranger.send(
+        packets.Hello(1, "ann", 1, "ann"),
+        packets.Publish(2, "t", [b"x"], None, None, 0, 1),
+        packets.Ping(3),
+        packets.Hello(4),
+    )
+    assert (await stranger.expect(packets.Welcome)).request == 1
+    answers = [await stranger.receive() for _ in range(3)]
+    kinds = {answer.request: type(answer) for answer in answers}
+    assert kinds == {2: packets.Published, 3: packets.Pong, 4: packets.Error}
+    await quiet(broker)
+
+
+async def test_requests_behind_a_bad_hello(stranger: NativePeer) -> None:
+    """When Hello is refused, so are the requests behind it, until one is welcome."""
+    stranger.write(native.MAGIC)
+    stranger.send(packets.Hello(1, "a\nb"), packets.Ping(2), packets.Hello(3), packets.Ping(4))
+    answers = {answer.request: type(answer) for answer in [await stranger.receive() for _ in range(4)]}
+    assert answers == {1: packets.Error, 2: packets.Error, 3: packets.Welcome, 4: packets.Pong}
+
+
+async def test_counted_as_native(door: tuple[TelestoDoor, int], peer: NativePeer, broker: Broker) -> None:
+    """Connections and messages of the native protocol are counted under its own name, not Telesto's."""
+    assert isinstance(await peer.ask(packets.Publish, "t", [b"x"]), packets.Published)
+    async with connected(Node(broker, *door), Dialect.REPORT, "bob") as bob:
+        await bob.put(await bob.create("q"), "text")
+        assert broker.counters.connections == {"telesto": 1, "native": 1}
+    totals = broker.counters.totals
+    assert (totals["native", "published"], totals["telesto", "put"]) == (1, 1)
+    assert ("telesto", "published") not in totals
+
+
 async def test_magic_in_pieces(stranger: NativePeer) -> None:
     """The first bytes may come one by one, together with what follows."""
     for byte in native.MAGIC + native.encode(packets.Hello(1)):
@@ -72,19 +109,19 @@ async def test_magic_in_pieces(stranger: NativePeer) -> None:
 
 
 async def test_packets_that_do_not_end(
-    door: tuple[TelestoDoor, int], peer: NativePeer, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    door: tuple[TelestoDoor, int], peer: NativePeer, broker: Broker
 ) -> None:
-    """When too much has begun and does not end, who has begun much is cut off; others are let be."""
-    monkeypatch.setattr(begun, "MAX_INCOMPLETE", 3 << 20)
+    """When too much has begun and does not end, the slowest connection is cut off; others are let be."""
+    broker.pressure.budget = 6 << 20
     first, second = await open_peer(door[1]), await open_peer(door[1])
     for each in (first, second):
         each.write(native.MAGIC + (8 << 20).to_bytes(4, "big") + bytes(2 << 20))
-        await until(lambda: broker.pressure.incomplete > 1 << 20)
-    assert "do not end" in (await second.expect(packets.Error)).text
+        await until(lambda: broker.pressure.held > 2 << 20)
+    assert (await first.expect(packets.Error)).text == TOO_SLOW
     assert isinstance(await peer.ask(packets.Ping), packets.Pong)
     for each in (first, second):
         await each.close()
-    await until(lambda: broker.pressure.incomplete == 0)
+    await until(lambda: broker.pressure.held == 0)
 
 
 async def test_hello_twice(peer: NativePeer) -> None:

@@ -4,13 +4,20 @@ import pytest
 
 from doors.tribbler import captures
 from nuncius.doors.tribbler.gob_wire_codec import GobError, Mismatch
-from nuncius.doors.tribbler.rpc_codec import CONNECT, CONNECTED, ClientCodec, HandshakeError, ServerCodec
+from nuncius.doors.tribbler.rpc_codec import (
+    CONNECT,
+    CONNECTED,
+    Call,
+    ClientCodec,
+    HandshakeError,
+    ServerCodec,
+)
 from nuncius.doors.tribbler.storage_messages import Client, GetArgs, GetReply, LeaseStruct, PutArgs
 
 
 def connected() -> tuple[ClientCodec, ServerCodec]:
     client, server = ClientCodec(), ServerCodec()
-    assert server.receive(CONNECT) == []
+    assert list(server.receive(CONNECT)) == []
     states = [client.is_connected]
     assert client.receive(server.to_say) == []
     assert [*states, client.is_connected] == [False, True]
@@ -22,7 +29,7 @@ def test_a_go_client(step: int) -> None:
     """The bytes of a Go client, in pieces of any size, are its calls."""
     server = ServerCodec()
     data = CONNECT + captures.CALLS
-    calls = []
+    calls: list[Call] = []
     for at in range(0, len(data), step):
         calls += server.receive(data[at : at + step])
     assert server.to_say == CONNECTED == b"HTTP/1.0 200 Connected to Go RPC\n\n"
@@ -50,7 +57,7 @@ def test_answers_in_any_order() -> None:
     """Answers carry the number of their call."""
     client, server = connected()
     sent = [client.call(n, "StorageRPC.Put", PutArgs(f"k{n}", "v")) for n in range(3)]
-    calls = server.receive(b"".join(sent))
+    calls = list(server.receive(b"".join(sent)))
     assert [server.arguments(call, PutArgs).key for call in calls] == ["k0", "k1", "k2"]
     data = b"".join(server.answer(call, GetReply(call.seq)) for call in reversed(calls))
     answers = client.receive(data + server.refuse(calls[1], "no"))
@@ -71,14 +78,14 @@ def test_answers_in_any_order() -> None:
 def test_other_visitors(data: bytes, last_words: bytes) -> None:
     """Who is no RPC client is told in HTTP, as Go's server does."""
     with pytest.raises(HandshakeError) as caught:
-        ServerCodec().receive(data)
+        list(ServerCodec().receive(data))
     assert caught.value.last_words.split()[1:2] == ([last_words] if last_words else [])
 
 
 def test_a_connect_with_carriage_returns() -> None:
     """An HTTP client that ends its lines as HTTP says is served, too."""
     server = ServerCodec()
-    calls = server.receive(b"CONNECT /_goRPC_ HTTP/1.1\r\nHost: x\r\n\r\n" + captures.CALLS)
+    calls = list(server.receive(b"CONNECT /_goRPC_ HTTP/1.1\r\nHost: x\r\n\r\n" + captures.CALLS))
     assert len(calls) == 2
 
 
@@ -99,7 +106,7 @@ def test_types_inside_refused_arguments() -> None:
     first, second = odd[:end], odd[end : end + 33]
     for wanted in (True, False):
         server = ServerCodec()
-        server.receive(CONNECT)
+        list(server.receive(CONNECT))
         (one,) = server.receive(description + header + first)
         if wanted:
             with pytest.raises(Mismatch):
@@ -115,6 +122,6 @@ class Wrong(Client, frozen=True):
 def test_bad_streams() -> None:
     """A header that is none ends the connection."""
     server = ServerCodec()
-    server.receive(CONNECT)
+    list(server.receive(CONNECT))
     with pytest.raises((GobError, Mismatch)):
-        server.receive(captures.TRIBBLES + b"\xf0\xf0")
+        list(server.receive(captures.TRIBBLES + b"\xf0\xf0"))

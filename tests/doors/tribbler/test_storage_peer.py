@@ -65,7 +65,7 @@ class GoNode(TcpDoor):
         self._services = Services([Service(name, methods)])
 
     def greet(self, wire: Wire) -> Session:
-        return RpcSession(self._services, wire, self._broker.pressure)
+        return RpcSession(self._services, wire)
 
     async def get(self, asked: GetArgs | ClientGetArgs) -> GetReply:
         self.calls.append("Get")

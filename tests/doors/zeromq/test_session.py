@@ -9,11 +9,11 @@ import zmq
 
 from doors.zeromq.peer import READY_OF_DEALER, Node, Peer, connected, raw, running_node
 from nuncius.broker import Broker
-from nuncius.doors import begun
 from nuncius.doors.zeromq import session
 from nuncius.doors.zeromq.door import ZeromqDoor
 from nuncius.doors.zeromq.zmtp_codec import GREETING, READY, encode
 from nuncius.store.driver import Connection
+from nuncius.store.pressure import TOO_SLOW
 from racing import terminate, until, until_somebody_waits
 
 # Order
@@ -364,18 +364,19 @@ async def test_a_client_that_leaves_much_unread(node: Node, ann: Peer) -> None:
     await node.at_rest()
 
 
-async def test_messages_that_do_not_end(node: Node, monkeypatch: pytest.MonkeyPatch, ann: Peer) -> None:
-    """When too much has begun and does not end, who has begun much is cut off; small ones are let be."""
-    monkeypatch.setattr(begun, "MAX_INCOMPLETE", 3 << 20)
+async def test_messages_that_do_not_end(node: Node, ann: Peer) -> None:
+    """When too much has begun and does not end, the slowest connection is cut off; small ones are let be."""
+    node.broker.pressure.budget = 6 << 20
     async with raw(node) as small, raw(node) as first, raw(node) as second:
         small.writer.write(encode([b"p", b"bob", b"news", b"1", b"text"])[:-1])
         for large in (first, second):
             large.writer.write(b"\x02" + (4 << 20).to_bytes(8, "big") + bytes(2 << 20))
-        assert await second.until_closed() == b""
+            await until(lambda: node.broker.pressure.held > 2 << 20)
+        assert TOO_SLOW.encode() in await first.until_closed()
         small.writer.write(b"t")
         assert await small.read(6) == encode([b"a", b"0"])
     await until(lambda: node.door.connections <= 1)
-    assert node.broker.pressure.incomplete == 0
+    assert node.broker.pressure.held == 0
     assert await ann.ask("nonsense") == "i"
 
 
@@ -471,3 +472,14 @@ async def test_names_of_jobs(ann: Peer) -> None:
     """The name of a job's subscription is invalid, to subscribe and to get."""
     assert await ann.ask("s nuncius:archive news") == "i"
     assert await ann.ask("g nuncius:archive news 0") == "i"
+
+
+@pytest.mark.parametrize("broken", [b"\xf8\x00", b"\x05\x00", b"\x04\x06\x05ERROR"])
+async def test_what_came_before_a_broken_frame(node: Node, broken: bytes) -> None:
+    """Whole requests before a frame that makes no sense, in one segment, are carried out and answered."""
+    async with raw(node) as connection:
+        connection.writer.write(encode([b"p ann news 1 text"]) + encode([b"nonsense"]) + broken)
+        said = await connection.until_closed()
+    assert said.startswith(encode([b"a 0"]) + encode([b"i"]))
+    async with connected(node) as peer:
+        assert await peer.ask("p ann news 1 text") == "e 1"

@@ -80,6 +80,8 @@ class App:
                 raise
             text = "a fault of the node; its log says more"
             await _refuse(exchange, path, Failed(500, "internal", text))
+        finally:
+            exchange.done()
         self._count(DOOR, name, exchange.status, time.perf_counter() - start)
 
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:

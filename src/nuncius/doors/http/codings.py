@@ -9,8 +9,7 @@ import zlib
 from collections.abc import Iterator
 
 from nuncius.broker.errors import InvalidInput, TooLarge
-from nuncius.broker.model import Pressure
-from nuncius.doors.begun import Begun, TooMuch
+from nuncius.broker.footprint import Footprint
 
 WORTHWHILE = 1 << 10  # bytes of an answer; what is smaller fits into one packet anyway
 INLINE = 64 << 10  # what is larger is compressed in a thread, and inflated in steps of this size
@@ -61,15 +60,15 @@ def _compress(content: bytes) -> bytes:
     return compressing.compress(content) + compressing.flush()
 
 
-async def decoded(body: bytes, coding: str, most: int, pressure: Pressure) -> bytes:
-    """Return the plain body of a request. A body that inflates to more than allowed, or to more than the node
-    has room for, is given up on the way."""
+async def decoded(body: bytes, coding: str, most: int, footprint: Footprint) -> bytes:
+    """Return the plain body of a request. A body that inflates to more than allowed is given up on the way.
+    Until then the connection's footprint has its size."""
     coding = coding.strip().lower()
     if coding in ("", "identity"):
         return body
     if coding not in ("gzip", "x-gzip"):
         raise UnknownCoding(f"the body is compressed as {coding[:40]!r}; send it plain or as gzip")
-    begun, size = Begun(pressure), 0
+    size = 0
     parts: list[bytes] = []
     try:
         for piece in _inflated(body):
@@ -79,12 +78,11 @@ async def decoded(body: bytes, coding: str, most: int, pressure: Pressure) -> by
             size += len(piece)
             if size > most:
                 raise TooLarge(f"the body of this request has at most {most} bytes")
-            if begun.note(size):
-                raise TooMuch("too many large requests have begun and do not end")
+            footprint.begin(size)
     except zlib.error:
         raise InvalidInput("the body is not valid gzip") from None
     finally:
-        begun.note(0)
+        footprint.begin(0)
     return b"".join(parts)
 
 

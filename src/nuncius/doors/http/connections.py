@@ -17,19 +17,18 @@ from itertools import count
 from typing import Any
 
 import msgspec
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from nuncius.broker import Broker
 from nuncius.broker.counters_model import ConnectionFacts
 from nuncius.cluster.offers import declined
 from nuncius.doors.http import malformed
 from nuncius.doors.http.console import is_console
-from nuncius.doors.http.corked import corked
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.errors import Failed, Word
 from nuncius.doors.http.malformed import MalformedRequests
 from nuncius.doors.http.operations import operation
 from nuncius.doors.http.v1_model import Limit, Time
+from nuncius.doors.http.watched import WatchedHttp
 
 DOOR = "http"
 CONSOLE = b"nuncius-console"
@@ -39,7 +38,7 @@ HEAD_TOO_LARGE = f"The head of a request has at most {MAX_HEAD} bytes."
 NOT_HTTP = "This is not a valid HTTP request."
 
 
-class HttpConnection(HttpToolsProtocol):
+class HttpConnection(WatchedHttp):
     """Knows since when it is there, and what it has heard; and what it has not heard the end of, because the
     parser would wait for that for ever."""
 
@@ -49,17 +48,14 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         self.number = next(self._numbers)
         self.since = self.heard = time.time()
-        self.bytes_in = 0
-        self._unfinished = 0  # bytes since the last end of a head or piece of a body
-        super().connection_made(corked(transport))
+        super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        self.bytes_in += len(data)
         self.heard = time.time()
-        self._unfinished += len(data)
+        self.arrived(len(data))
         is_body = getattr(self.cycle, "more_body", False)  # there is no cycle before the first request
         super().data_received(data if is_body else declined(data))
-        if self._unfinished > MAX_HEAD and not self.transport.is_closing():
+        if self.unfinished > MAX_HEAD and not self.transport.is_closing():
             self.send_400_response(HEAD_TOO_LARGE)
 
     def send_400_response(self, msg: str) -> None:
@@ -67,7 +63,7 @@ class HttpConnection(HttpToolsProtocol):
         url = getattr(self, "url", b"")  # as far as it came
         status, said = HTTPStatus.BAD_REQUEST, NOT_HTTP
         word: Word = "invalid"
-        if self._unfinished > MAX_HEAD:
+        if self.unfinished > MAX_HEAD:
             status, word, said = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too_large", HEAD_TOO_LARGE
         self._malformed.note(self.client[0] if self.client else "", said)
         is_whole = not getattr(self.cycle, "more_body", True)  # the request before
@@ -78,17 +74,12 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()
 
     def on_headers_complete(self) -> None:
-        if self._unfinished > MAX_HEAD and self._size_of_head() > MAX_HEAD:
+        if self.unfinished > MAX_HEAD and self._size_of_head() > MAX_HEAD:
             raise ValueError(HEAD_TOO_LARGE)  # the parser goes no further
-        self._unfinished = 0
         super().on_headers_complete()
 
     def _size_of_head(self) -> int:
         return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
-
-    def on_body(self, body: bytes) -> None:
-        self._unfinished = 0
-        super().on_body(body)
 
     @property
     def is_looking(self) -> bool:

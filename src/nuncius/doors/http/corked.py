@@ -1,18 +1,25 @@
-"""A connection on which what is written in one turn of the loop leaves together.
+"""A connection on which what is written in one turn of the loop leaves together, and is counted.
 
 uvicorn writes the head of an answer and its body one after the other, and each would be a system call; that
 is a good part of what a small request costs.
 """
 
 import asyncio
-from typing import Any, cast
+from typing import Any
+
+from nuncius.broker.footprint import LARGE, NO_TRANSPORT, SMALL, Footprint
 
 
-class _Corked:
+class Corked:
+    """`footprint` is set by the connection."""
+
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._loop = asyncio.get_running_loop()
         self._waiting: list[bytes] = []
+        self._has_large = False
+        self.footprint: Footprint
+        self.bytes_out = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -21,18 +28,38 @@ class _Corked:
         if not self._waiting:
             self._loop.call_soon(self._flush)
         self._waiting.append(data)
+        if len(data) > LARGE:
+            self._has_large = True
+            self.footprint.sent(len(data))
 
     def _flush(self) -> None:
-        if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            if not self._transport.is_closing():  # the client may have gone meanwhile
-                self._transport.write(waiting[0] if len(waiting) == 1 else b"".join(waiting))
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        is_large, self._has_large = self._has_large, False
+        if self._transport.is_closing():  # the client may have gone meanwhile
+            return
+        written = len(waiting[0]) if len(waiting) == 1 else sum(map(len, waiting))
+        self.bytes_out += written
+        if len(waiting) == 1:
+            self._transport.write(waiting[0])
+        elif is_large:
+            self._transport.writelines(waiting)
+        else:
+            self._transport.write(b"".join(waiting))
+        if written > SMALL or self.footprint.unread:
+            self.footprint.measure()
+
+    def end(self) -> None:
+        """The connection is lost."""
+        self.footprint.end()
+        self._waiting.clear()
+        self._transport = NO_TRANSPORT
 
     def close(self) -> None:
         self._flush()
         self._transport.close()
 
-
-def corked(transport: asyncio.Transport) -> asyncio.Transport:
-    """The same connection with a cork."""
-    return cast("asyncio.Transport", _Corked(transport))
+    def abort(self) -> None:
+        self._waiting.clear()
+        self._transport.abort()

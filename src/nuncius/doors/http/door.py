@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -13,6 +14,7 @@ from starlette.websockets import WebSocket
 from nuncius.broker import Broker
 from nuncius.broker.counters_model import ConnectionFacts
 from nuncius.broker.facts import Facts
+from nuncius.broker.footprint import Watch
 from nuncius.broker.paging import Pages
 from nuncius.cluster.dialects import Dialect
 from nuncius.cluster.members import Members
@@ -24,6 +26,7 @@ from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.growth import Growth
 from nuncius.doors.http.metrics import Metrics
 from nuncius.doors.http.origins import Origins
+from nuncius.doors.http.watched import WatchedWebSocket
 from nuncius.doors.http.websocket import carry
 from nuncius.doors.listening import BACKLOG, listen, port_of
 from nuncius.doors.wire import WebSocketPath
@@ -76,6 +79,7 @@ class HttpDoor:
             routes.append(WebSocketRoute("/console/{rest:path}", console.websocket))
         self._app = App(self.desk, v1.OPERATIONS, Router(routes), console, self._origins, dialect)
         self._server: _Server | None = None
+        self._watch = Watch(broker.limits, lambda: self._there)
         self._serving: asyncio.Task[None] | None = None
 
     async def open(self, host: str, port: int, *, sockets: Sequence[socket.socket] = ()) -> int:
@@ -90,8 +94,8 @@ class HttpDoor:
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            http=connections.HttpConnection,
-            ws="websockets-sansio",
+            http=partial(connections.HttpConnection, self._broker, self._watch),  # type: ignore[arg-type]
+            ws=partial(WatchedWebSocket, self._broker),  # type: ignore[arg-type]
             ws_per_message_deflate=False,  # a little traffic saved for much work and memory
             limit_concurrency=self._max_connections,
             ws_max_size=self._broker.limits.max_body + (64 << 10),
@@ -131,9 +135,10 @@ class HttpDoor:
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             await self._serving
+        self._watch.end()
 
     def _endpoint(self, each: WebSocketPath):  # type: ignore[no-untyped-def]
         async def endpoint(websocket: WebSocket) -> None:
-            await carry(websocket, each, self._broker.pressure)
+            await carry(websocket, each, self._broker)
 
         return endpoint

@@ -31,6 +31,7 @@ Word = Literal[
     "too_large",
     "unsupported_media_type",
     "internal",
+    "timeout",
     "unavailable",
     "outcome_unknown",
 ]

@@ -52,7 +52,7 @@ async def _send(exchange: Exchange, reader: Reader, confirmed: dict[int, int]) -
     await exchange.more(b": nuncius\n\n")
     while True:
         piece = None
-        waiting = asyncio.ensure_future(reader.next(PIECE))
+        waiting = asyncio.ensure_future(reader.next(PIECE, gate=exchange.replies))
         try:
             while piece is None:
                 await asyncio.wait([waiting], timeout=ALIVE_SECONDS)

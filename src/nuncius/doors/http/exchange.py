@@ -3,14 +3,17 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
 from nuncius.broker.errors import InvalidInput, TooLarge
 from nuncius.broker.model import Pressure
-from nuncius.doors.begun import Begun, TooMuch
 from nuncius.doors.http import codings
 from nuncius.doors.http.codings import WORTHWHILE
+from nuncius.doors.replies import Replies
+
+if TYPE_CHECKING:
+    from nuncius.doors.http.watched import WatchedHttp
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -20,6 +23,8 @@ Headers = Sequence[tuple[bytes, bytes]]
 JSON = b"application/json"
 MAX_QUERY_FIELDS = 100
 REFUSED = 400  # from this status on an answer is an error: short, and read by programs that know few headers
+CONNECTION = "nuncius.connection"
+"""Under this name a request's scope has its connection."""
 
 T = TypeVar("T")
 
@@ -29,12 +34,24 @@ class Disconnected(Exception):
 
 
 class Exchange:
-    __slots__ = ("_receive", "_send", "begun", "closing", "pressure", "scope", "status")
+    __slots__ = (
+        "_accepted",
+        "_connection",
+        "_receive",
+        "_send",
+        "begun",
+        "closing",
+        "pressure",
+        "scope",
+        "status",
+    )
 
     def __init__(
         self, scope: Scope, receive: Receive, send: Send, pressure: Pressure, closing: asyncio.Event
     ) -> None:
         self.scope = scope
+        self._connection: WatchedHttp = scope[CONNECTION]
+        self._accepted = 0
         self._receive = receive
         self._send = send
         self.pressure = pressure
@@ -74,6 +91,7 @@ class Exchange:
         than it can, nothing is read."""
         if self.pressure.is_high:
             await self._relieved()
+        await self._connection.writable()
         body, more = await self._piece()
         if more:
             body = await self._with_the_rest(body, most)
@@ -82,13 +100,26 @@ class Exchange:
         if body and is_wanted:
             for name, _ in self.scope["headers"]:
                 if name == b"content-encoding":
-                    return await codings.decoded(body, self._codings(), most, self.pressure)
+                    body = await codings.decoded(body, self._codings(), most, self._connection.footprint)
+                    break
+        self._accepted = len(body)
+        self.pressure.add(len(body))
         return body
 
     def _codings(self) -> str:
         """Return the content codings of the body, of all headers that name some."""
         named = [value for name, value in self.scope["headers"] if name == b"content-encoding"]
         return b", ".join(named).decode("latin-1")
+
+    def done(self) -> None:
+        """The request is answered."""
+        self.pressure.remove(self._accepted)
+        self._accepted = 0
+
+    @property
+    def replies(self) -> Replies:
+        """Where answers that may be large are looked up in turn."""
+        return self._connection.replies
 
     async def _piece(self) -> tuple[bytes, bool]:
         """What comes next of the body, and whether there is more."""
@@ -100,17 +131,19 @@ class Exchange:
     async def _with_the_rest(self, first: bytes, most: int) -> bytes:
         """The body that begins with this; no more of it than tells that it is too large."""
         parts, size, more = [first], len(first), True
-        begun = Begun(self.pressure)
+        footprint = self._connection.footprint
         try:
             while more and size <= most:
-                if begun.note(size):
-                    raise TooMuch("too many large requests have begun and do not end")
+                footprint.begin(size)
+                if self.pressure.is_high:
+                    await self._relieved()
                 piece, more = await self._piece()
                 parts.append(piece)
                 size += len(piece)
+            return b"".join(parts)
         finally:
-            begun.note(0)
-        return b"".join(parts)
+            footprint.begin(0)
+            parts.clear()  # else they would live as long as the traceback of an error
 
     async def _relieved(self) -> None:
         relieved: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -93,7 +93,7 @@ class _Combiners(Collector):
             for kind, counted in ways.items():
                 messages.add_metric((kind,), sum(count for (_, of), count in totals.items() if of == counted))
             yield messages
-        pressure = GaugeMetricFamily("nuncius_accepted_bytes", "Accepted and not answered yet.")
+        pressure = GaugeMetricFamily("nuncius_accepted_bytes", "Requests not answered, answers not read.")
         pressure.add_metric((), self._broker.pressure.level)
         yield pressure
 

@@ -165,10 +165,11 @@ async def put_raw(
 
 
 @operation("GET", "/v1/queues/{queue}/messages")
-async def browse_queue(desk: Desk, queue: Name, query: Browsing) -> QueueMessages:
+async def browse_queue(desk: Desk, queue: Name, query: Browsing, exchange: Exchange) -> QueueMessages:
     """Messages of a queue, the oldest first, without taking them. Goes on after the id that is given."""
     found = await find_queue(desk, queue)
-    messages = await desk.broker.queues.browse(found.queue_id, after=query.after, limit=query.limit)
+    async with exchange.replies:
+        messages = await desk.broker.queues.browse(found.queue_id, after=query.after, limit=query.limit)
     return QueueMessages([queue_message(each) for each in messages])
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from nuncius.broker import future
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription
-from nuncius.broker.model import SubscriptionInfo
+from nuncius.broker.model import Reader, SubscriptionInfo
 from nuncius.doors.http import events
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.exchange import Exchange
@@ -26,6 +26,7 @@ from nuncius.doors.http.v1_model import (
     Wait,
     messages_of,
 )
+from nuncius.doors.replies import Replies
 
 
 class NewSubscription(msgspec.Struct, forbid_unknown_fields=True):
@@ -115,26 +116,34 @@ async def read_subscription(
     desk: Desk, topic: Name, subscription: Name, query: Page, exchange: Exchange
 ) -> Messages:
     """Messages that are not confirmed yet. Reading does not move the subscription; confirming does."""
-    work = _read(desk, topic, subscription, query)
+    work = _read(desk, topic, subscription, query, exchange.replies)
     return await exchange.while_connected(work) if query.wait else await work
 
 
-async def _read(desk: Desk, topic: str, subscription: str, page: Page) -> Messages:
+async def _read(desk: Desk, topic: str, subscription: str, page: Page, replies: Replies) -> Messages:
     reader = await desk.broker.subscriptions.reader(await desk.broker.subscriptions.find(topic, subscription))
-    found: list[Message] = []
-    room = desk.broker.limits.max_body  # the rest comes with the next request
-    piece = await reader.look(page.limit)  # however long it takes: there is no false "nothing"
-    if piece is None and page.wait:
+    async with replies:  # however long it takes: there is no false "nothing"
+        found = await _look(reader, page.limit, desk.broker.limits.max_body)
+    if not found and page.wait:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(page.wait):
-                piece = await reader.next(page.limit)
+                piece = await reader.next(page.limit, gate=replies)
+                found = list(messages_of(piece.partition, piece.entries))
+    return Messages(found)
+
+
+async def _look(reader: Reader, limit: int, room: int) -> list[Message]:
+    """Messages of all partitions, about as many bytes as there is room for; the rest comes with the next
+    request."""
+    found: list[Message] = []
+    piece = await reader.look(limit)
     while piece is not None:
         found += messages_of(piece.partition, piece.entries)
         room -= sum(map(len, piece.entries.bodies))
-        if len(found) >= page.limit or room <= 0:
+        if len(found) >= limit or room <= 0:
             break
-        piece = await reader.look(page.limit - len(found))
-    return Messages(found)
+        piece = await reader.look(limit - len(found))
+    return found
 
 
 @operation("POST", "/v1/topics/{topic}/subscriptions/{subscription}/confirm", status=204)

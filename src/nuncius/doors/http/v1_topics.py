@@ -204,16 +204,18 @@ async def read_partition(
 ) -> Messages:
     """Messages of a partition from an offset on."""
     found = await desk.broker.topics.existing(topic)
-    reading = desk.broker.topics.fetch(found, partition, query.offset, query.limit, wait=query.wait)
+    reading = desk.broker.topics.fetch(
+        found, partition, query.offset, query.limit, wait=query.wait, gate=exchange.replies
+    )
     entries = await exchange.while_connected(reading) if query.wait else await reading
     return Messages([] if entries is None else list(messages_of(partition, entries)))
 
 
 @operation("GET", "/v1/topics/{topic}/partitions/{partition}/messages/{offset}/raw")
-async def read_raw(desk: Desk, topic: Name, partition: Number, offset: Offset) -> Raw:
+async def read_raw(desk: Desk, topic: Name, partition: Number, offset: Offset, exchange: Exchange) -> Raw:
     """One message as it is, with the content type that it was published with."""
     found = await desk.broker.topics.existing(topic)
-    entries = await desk.broker.topics.fetch(found, partition, offset, 1)
+    entries = await desk.broker.topics.fetch(found, partition, offset, 1, gate=exchange.replies)
     if entries is None or entries.first_offset != offset:
         raise Failed(404, "not_found", f"partition {partition} has no message {offset}")
     return Raw(entries.bodies[0], content_type(entries))

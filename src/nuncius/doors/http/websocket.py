@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from nuncius.broker.model import Pressure
+from nuncius.broker import Broker
+from nuncius.doors.http.exchange import CONNECTION
 from nuncius.doors.wire import WRITE_BUFFER, WebSocketPath, Wire
 
 
@@ -50,9 +51,18 @@ class WebSocketTransport(asyncio.Transport):
     def resume_reading(self) -> None:
         self._may_read.set()
 
+    def get_write_buffer_size(self) -> int:
+        return self._buffered
+
     def close(self) -> None:
         self._closing = True
         self._news.set()
+
+    def abort(self) -> None:
+        self._waiting.clear()
+        self._buffered = 0
+        self._socket.scope[CONNECTION].transport.abort()
+        self.close()
 
     # What the endpoint uses
 
@@ -69,12 +79,14 @@ class WebSocketTransport(asyncio.Transport):
         """Sends what is written until the connection is closed from this side."""
         while True:
             while self._waiting:
+                await self._socket.scope[CONNECTION].writable.wait()  # before there are copies of it
                 data = self._waiting.popleft()
                 try:
                     await self._socket.send_text(data.decode())
                 except UnicodeDecodeError:
                     await self._socket.send_bytes(data)
                 self._buffered -= len(data)
+                del data
                 if self._paused and self._buffered <= self._high // 4:
                     self._paused = False
                     self.wire.resume_writing()
@@ -85,12 +97,12 @@ class WebSocketTransport(asyncio.Transport):
             await self._news.wait()
 
 
-async def carry(socket: WebSocket, path: WebSocketPath, pressure: Pressure) -> None:
+async def carry(socket: WebSocket, path: WebSocketPath, broker: Broker) -> None:
     """One connection, from its opening to its end."""
     offered = socket.scope.get("subprotocols", [])
     await socket.accept(next((each for each in path.subprotocols if each in offered), None))
     transport = WebSocketTransport(socket, path.cut)
-    wire = transport.wire = Wire(path.new_session, pressure, path.wires)
+    wire = transport.wire = Wire(path.new_session, broker.pressure, path.wires, broker.limits)
     wire.connection_made(transport)
     sending = asyncio.ensure_future(transport.send())
     receiving = asyncio.ensure_future(_receive(transport, wire))

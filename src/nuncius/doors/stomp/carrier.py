@@ -3,8 +3,13 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from nuncius.broker.footprint import Footprint
+from nuncius.doors.replies import Replies
+
 
 class Carrier(Protocol):
+    footprint: Footprint
+    replies: Replies
     on_end: Callable[[], bool]
     """Called when the client will say no more. True: it is still owed something, and the session closes."""
 

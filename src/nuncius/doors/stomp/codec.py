@@ -79,6 +79,10 @@ class Decoder:
         """Bytes of a frame that has begun."""
         return len(self._buffer)
 
+    def clear(self) -> None:
+        """Forget what has begun."""
+        self._buffer.clear()
+
     def receive(self, data: bytes) -> Iterator[Frame]:
         if self._buffer:
             self._buffer += data

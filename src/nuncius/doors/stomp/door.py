@@ -43,6 +43,9 @@ class Greeting:
         except TooLarge:
             self._wire.send(TOO_LARGE)
             self._wire.close()
+        else:
+            if not self._wire.is_greeted:
+                self._wire.footprint.begin(self._splitter.incomplete)
 
     def _welcome(self, piece: bytes, headers: dict[str, str]) -> None:
         self._wire.known_as = headers.get("login", "")[:255]
@@ -57,6 +60,8 @@ class Greeting:
             self._wire.send(error_frame(text, Version.V12, more={"version": SUPPORTED}))
             self._wire.close()
             return
+        self._wire.is_greeted = True
+        self._wire.footprint.begin(0)
         if slim_codec.is_slim(piece, headers):
             self._wire.send(slim_codec.CONNECTED)
             session = self._door.slim_session(self._wire, introduction)
@@ -72,6 +77,10 @@ class Greeting:
         """Nothing was promised yet."""
 
     async def finish(self) -> None:
+        self._wire.close()
+
+    def break_off(self, reason: str) -> None:
+        self._wire.send(error_frame(reason, Version.V12))
         self._wire.close()
 
 

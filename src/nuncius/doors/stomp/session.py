@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 from nuncius.broker import Broker
-from nuncius.doors.begun import Begun
 from nuncius.doors.stomp.answers import Answer, Answers
 from nuncius.doors.stomp.background import Background
 from nuncius.doors.stomp.carrier import Carrier
@@ -45,7 +44,6 @@ class StompSession:
         self._carrier = carrier
         self._version = introduction.version
         self._decoder = Decoder(self._version, limits)
-        self._begun = Begun(broker.pressure)
         self._answers = Answers(carrier)
         self._line = Line(self._answers, background)
         self._under_way = 0  # frames that were handed on and are not answered
@@ -55,7 +53,7 @@ class StompSession:
         self._has_failed = False
         self._farewell: str | None = LOST
         self._outbox = Outbox(broker, introduction.login, self, background)
-        self._transactions = Transactions(broker, self._outbox)
+        self._transactions = Transactions(broker, self._outbox, carrier.footprint)
         self._subscribing = Subscribing(broker, carrier, introduction, background, self, self._break_off)
         self._heart_beat = HeartBeat(
             introduction.rhythm, carrier, background, self._is_busy, self._found_dead
@@ -90,14 +88,13 @@ class StompSession:
             answer = self._answers.owe(b"", cost)
             about = error.frame if isinstance(error, BadFrame) else None
             self._line.enter(partial(self._fail, about, answer, error), answer)
-        if self._begun.note(self._decoder.incomplete):
-            self._break_off(Refused("too many large frames have begun and do not end"))
+        self._carrier.footprint.begin(self._decoder.incomplete)
 
     def lost(self) -> None:
         """What has arrived is still carried out."""
         self._is_over = True
+        self._decoder.clear()
         self._heart_beat.stop()
-        self._begun.note(0)
         self._line.at_the_end(self._leave)
 
     async def finish(self) -> None:
@@ -109,6 +106,9 @@ class StompSession:
         if not self._answers.are_over:
             self._carrier.send(error_frame("the node is shutting down", self._version))
             self._carrier.close()
+
+    def break_off(self, reason: str) -> None:
+        self._break_off(Refused(reason))
 
     # Frames, one after the other
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from nuncius.broker import Broker
 from nuncius.broker.model import Batch, Feed
-from nuncius.doors.begun import Begun
 from nuncius.doors.stomp import slim_codec
 from nuncius.doors.stomp.answers import Answer, Answers
 from nuncius.doors.stomp.audience import Audience
@@ -51,7 +50,6 @@ class SlimSession:
         self._hand_over = hand_over
         self._is_settled = False  # that it is the slim dialect
         self._splitter = Splitter(MAX_HEAD + broker.limits.max_body)
-        self._begun = Begun(broker.pressure)
         self._answers = Answers(carrier)
         self._line = Line(self._answers, background)
         self._is_over = False
@@ -66,7 +64,6 @@ class SlimSession:
         try:
             for piece in self._splitter.receive(data):
                 if not self._is_settled and slim_codec.is_real(piece):
-                    self._begun.note(0)
                     self._hand_over(piece + b"\0" + self._splitter.rest())
                     return
                 self._is_settled = True
@@ -74,14 +71,13 @@ class SlimSession:
                     return
                 cost = REQUEST_COST
         except TooLarge:
-            self._hang_up(cost)
-        if self._begun.note(self._splitter.incomplete) and not self._is_over:
-            self._hang_up(0)
+            self._hang_up(cost, TOO_LARGE)
+        self._carrier.footprint.begin(self._splitter.incomplete)
 
     def lost(self) -> None:
         """What has arrived is still carried out."""
         self._is_over = True
-        self._begun.note(0)
+        self._splitter.rest()
         self._line.at_the_end(self._leave)
 
     async def finish(self) -> None:
@@ -90,9 +86,13 @@ class SlimSession:
         self._leave()
         self._carrier.close()
 
-    def _hang_up(self, cost: int) -> None:
+    def break_off(self, reason: str) -> None:
+        if not self._is_over:
+            self._hang_up(0, slim_codec.error(reason))
+
+    def _hang_up(self, cost: int, last_words: bytes) -> None:
         self._is_over = True
-        self._answers.end(self._answers.owe(b"", cost), TOO_LARGE)
+        self._answers.end(self._answers.owe(b"", cost), last_words)
 
     def _leave(self) -> None:
         while self._feeds:
@@ -176,7 +176,7 @@ class SlimSession:
             topic,
             f"stomp/{self._session}/{topic}"[:255].rstrip(),
             partial(self._push, head),
-            writable=self._carrier.writable,
+            gate=self._carrier.replies,
             caller=self,
             ended=partial(self._ended, topic),
         )

@@ -35,7 +35,7 @@ class TopicSubscription:
             durable=durable,
             acknowledged=consumer.is_acknowledged,
             prefetch=prefetch,
-            writable=consumer.carrier.writable,
+            gate=consumer.carrier.replies,
             caller=consumer.caller,
             ended=consumer.ended,
         )

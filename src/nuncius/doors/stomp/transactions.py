@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nuncius.broker import Broker, future
-from nuncius.doors.begun import Begun
+from nuncius.broker.footprint import Footprint
 from nuncius.doors.stomp.codec import Frame
 from nuncius.doors.stomp.destinations import Destination
 from nuncius.doors.stomp.errors import Refused
@@ -35,11 +35,11 @@ class OpenTransaction:
 
 
 class Transactions:
-    def __init__(self, broker: Broker, outbox: Outbox) -> None:
+    def __init__(self, broker: Broker, outbox: Outbox, footprint: Footprint) -> None:
         self._broker = broker
         self._outbox = outbox
         self._open: dict[str, OpenTransaction] = {}
-        self._begun = Begun(broker.pressure)
+        self._footprint = footprint
         self._size = 0
         self._steps = 0
 
@@ -118,8 +118,7 @@ class Transactions:
         transaction.steps += steps
         self._size += size
         self._steps += steps
-        if self._begun.note(self._size):
-            raise Refused("too many large transactions have begun and do not end")
+        self._footprint.keep(size)
         if self._steps > MAX_STEPS or self._size > MAX_BYTES:
             raise Refused(
                 f"open transactions of a connection have at most {MAX_STEPS} steps and {MAX_BYTES} bytes"
@@ -130,5 +129,5 @@ class Transactions:
         del self._open[name]
         self._size -= transaction.size
         self._steps -= transaction.steps
-        self._begun.note(self._size)
+        self._footprint.keep(-transaction.size)
         return transaction

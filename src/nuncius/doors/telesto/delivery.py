@@ -11,7 +11,6 @@ from nuncius.broker.model import Reader, Subscription
 from nuncius.doors.telesto import native, packets
 from nuncius.doors.telesto.convert import wire_entries
 from nuncius.doors.telesto.errors import error_packet
-from nuncius.doors.telesto.large_answers import LargeAnswers
 from nuncius.doors.telesto.packets import Packet
 from nuncius.doors.wire import Wire
 
@@ -30,10 +29,9 @@ class _Delivery:
 
 
 class Deliveries:
-    def __init__(self, broker: Broker, wire: Wire, large_answers: LargeAnswers) -> None:
+    def __init__(self, broker: Broker, wire: Wire) -> None:
         self._broker = broker
         self._wire = wire
-        self._large_answers = large_answers
         self._deliveries: dict[int, _Delivery] = {}
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -136,7 +134,7 @@ class Deliveries:
                 while delivery.credit <= 0:
                     delivery.credited.clear()
                     await delivery.credited.wait()
-                found = await reader.next(min(BATCH, delivery.credit), self._wire, self._large_answers)
+                found = await reader.next(min(BATCH, delivery.credit), self._wire, self._wire.replies)
                 delivery.credit -= found.end - found.start
                 answer = wire_entries(delivery.request, found.partition, found.entries)
                 self._wire.send(native.encode(answer))

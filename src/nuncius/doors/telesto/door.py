@@ -5,7 +5,7 @@ import logging
 from nuncius.broker import Broker
 from nuncius.doors.tcp import MAX_CONNECTIONS, TcpDoor
 from nuncius.doors.telesto.native import MAGIC
-from nuncius.doors.telesto.native_session import NativeSession
+from nuncius.doors.telesto.native_session import NATIVE, NativeSession
 from nuncius.doors.telesto.telesto_codec import DETECTION_BYTES, detect
 from nuncius.doors.telesto.telesto_session import HOLD_SECONDS, TelestoSession
 from nuncius.doors.telesto.trace import NodeTrace
@@ -32,6 +32,7 @@ class Greeting:
                 session = TelestoSession(self._broker, self._wire, detect(heard), self._hold, self._trace)
                 self._hand_over(session, heard)
         elif heard.startswith(MAGIC):
+            self._wire.door = NATIVE
             self._hand_over(NativeSession(self._broker, self._wire), heard[len(MAGIC) :])
         elif not MAGIC.startswith(heard):
             log.info("a connection that speaks nothing we know")
@@ -46,6 +47,10 @@ class Greeting:
         """Nothing was promised yet."""
 
     async def finish(self) -> None:
+        self._wire.close()
+
+    def break_off(self, reason: str) -> None:
+        """There is no telling which protocol the client expects an error in."""
         self._wire.close()
 
 
@@ -63,6 +68,7 @@ class TelestoDoor(TcpDoor):
         super().__init__(broker, max_connections)
         self._hold = hold
         self._trace = trace
+        self.count_as(NATIVE)
 
     def greet(self, wire: Wire) -> Session:
         return Greeting(self._broker, wire, self._hold, self._trace)

@@ -52,6 +52,10 @@ class Decoder:
         """Bytes of a packet whose end has not come yet."""
         return len(self._buffer)
 
+    def clear(self) -> None:
+        """Forget what has begun."""
+        self._buffer.clear()
+
     def receive(self, data: bytes) -> Iterator[Any]:
         """Packets that are complete now, in order, with Unreadable in place of those that make no sense.
         Raises ProtocolError when there is no telling where the next one begins."""

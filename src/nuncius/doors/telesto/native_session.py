@@ -9,12 +9,10 @@ from nuncius import __version__
 from nuncius.broker import Broker
 from nuncius.broker.errors import InvalidInput, NotAllowed
 from nuncius.broker.model import FULL, Client, Letter, Publisher, Queue, Stored
-from nuncius.doors.begun import Begun
 from nuncius.doors.telesto import native, packets
 from nuncius.doors.telesto.delivery import Deliveries
 from nuncius.doors.telesto.errors import error_packet
 from nuncius.doors.telesto.held import Held
-from nuncius.doors.telesto.large_answers import LargeAnswers
 from nuncius.doors.telesto.packets import ErrorCode, Packet
 from nuncius.doors.telesto.queue_requests import QUEUE_REQUESTS
 from nuncius.doors.telesto.takes import Takes
@@ -22,28 +20,32 @@ from nuncius.doors.telesto.topic_requests import TOPIC_REQUESTS
 from nuncius.doors.telesto.turns import Turns
 from nuncius.doors.wire import Wire
 
+NATIVE = "native"
 ANONYMOUS = Client(0, "", FULL)
 OTHER_REQUESTS = {**TOPIC_REQUESTS, **QUEUE_REQUESTS}
 REQUEST_COST = 300  # bytes of memory an open request takes, besides its frame
 
 
 class NativeSession:
+    counted_as = NATIVE
+    """The door under which its messages are counted; Telesto's share its port and package."""
+
     def __init__(self, broker: Broker, wire: Wire) -> None:
         self.broker = broker
         self.wire = wire
         self.client = ANONYMOUS
         self.publisher: Publisher | None = None
         self._welcomed = False
+        self._behind_hello: list[tuple[Packet, int]] | None = None  # requests, while Hello is under way
         self._closing = False
         self._decoder = native.requests()
-        self._begun = Begun(broker.pressure)
-        self.large_answers = LargeAnswers(wire)
+        self.replies = wire.replies
         self._held = Held(self)
         self._takes = Takes(self, self._held)
         self._tasks: dict[int, asyncio.Task[Packet]] = {}
         self._patient: set[int] = set()  # tasks that wait for something to come
         self._puts = Turns()  # of what is counted
-        self._deliveries = Deliveries(broker, wire, self.large_answers)
+        self._deliveries = Deliveries(broker, wire)
         self._handlers: dict[type[Packet], Callable[[Any, int], None]] = {
             packets.Publish: self._publish,
             packets.Put: self._put,
@@ -64,17 +66,17 @@ class NativeSession:
                 self._dispatch(packet, cost)
                 cost = REQUEST_COST
         except native.ProtocolError as error:
-            self._give_up(str(error))
-        if self._begun.note(self._decoder.incomplete):
-            self._give_up("too many large packets have begun and do not end")
+            self.break_off(str(error))
+        else:
+            self.wire.footprint.begin(self._decoder.incomplete)
 
-    def _give_up(self, reason: str) -> None:
+    def break_off(self, reason: str) -> None:
         self._send(packets.Error(0, ErrorCode.PROTOCOL, reason))
         self.wire.close()
 
     def lost(self) -> None:
         self._closing = True
-        self._begun.note(0)
+        self._decoder.clear()
         self._send_away()
         self._held.lost()
         for task in self._tasks.values():
@@ -101,6 +103,8 @@ class NativeSession:
             self.refuse(packet.request, cost, ErrorCode.CLOSING, "the node is shutting down")
         elif kind is native.Unreadable:
             self.refuse(packet.request, cost, ErrorCode.PROTOCOL, packet.reason)
+        elif self._behind_hello is not None:
+            self._behind_hello.append((packet, cost))
         elif not self._welcomed and kind is not packets.Hello:
             self.refuse(packet.request, cost, ErrorCode.PROTOCOL, "say Hello first")
         elif handler is not None:
@@ -262,6 +266,10 @@ class NativeSession:
             work = self._deliveries.detach(packet)
         else:
             work = OTHER_REQUESTS[type(packet)](self, packet)
+        if type(packet) is packets.Hello and not self._welcomed:
+            self._behind_hello = []
+            self._begin(packet.request, cost, work).add_done_callback(self._go_on_behind_hello)
+            return
         if type(packet) in (packets.Ask, packets.Fetch):
             self._patient.add(packet.request)
         self._begin(packet.request, cost, work)
@@ -284,6 +292,12 @@ class NativeSession:
         elif isinstance(error, Exception):
             self.fail(request, cost, error)
 
+    def _go_on_behind_hello(self, _: "asyncio.Task[Packet]") -> None:
+        """Hello is answered; what came behind it has its turn, in order."""
+        behind, self._behind_hello = self._behind_hello or [], None
+        for packet, cost in behind:
+            self._dispatch(packet, cost)
+
     async def _hello(self, packet: packets.Hello) -> Packet:
         if self._welcomed:
             raise InvalidInput("we have met")
@@ -291,7 +305,7 @@ class NativeSession:
             self.client = await self.broker.clients.find_or_register(packet.client, packet.mode)
         if packet.publisher:
             self.publisher = await self.broker.publishers.find(packet.publisher, lasting=packet.lasting)
-        self._welcomed = True
+        self._welcomed = self.wire.is_greeted = True
         limits = self.broker.limits
         return packets.Welcome(
             packet.request, self.client.client_id, limits.max_body, limits.max_batch, __version__

@@ -31,7 +31,7 @@ async def browse(session: "Session", packet: packets.Browse) -> Packet:
     if packet.limit < 1:
         raise InvalidInput("browse at least one message")
     queue = await session.broker.queues.find(packet.queue)
-    async with session.large_answers:
+    async with session.replies:
         found = await session.broker.queues.browse(queue.queue_id, after=packet.after, limit=packet.limit)
     return packets.Messages(packet.request, [wire_message(m) for m in found])
 

@@ -74,6 +74,11 @@ class Codec:
 
     # From bytes
 
+    @property
+    def incomplete(self) -> int:
+        """Bytes of a packet whose end has not come yet."""
+        return len(self._buffer)
+
     def receive(self, data: bytes) -> list[Event]:
         """The packets that are complete now, in order. After a Broken there are no more."""
         if self._broken:

@@ -90,6 +90,9 @@ class TelestoSession:
         events = self.codec.receive(data)
         if self._watch is not None:
             self._watch.parsed(len(events))
+        if events:
+            self.wire.is_greeted = True
+        self.wire.footprint.begin(self.codec.incomplete)
         for event in events:
             self.wire.accept(cost)
             self._pending.append((event, cost))
@@ -111,6 +114,10 @@ class TelestoSession:
         self._closing = True
         self._give_up_read([])
         await self._close_when_answered()
+
+    def break_off(self, reason: str) -> None:
+        self.wire.send(self.codec.encode(refusal(0, ErrorType.IO_ERROR, reason)))
+        self.wire.close()
 
     def _end(self) -> bool:
         """It may have closed its own side only, so what it asked is answered. But mostly it has gone, so no

@@ -37,7 +37,7 @@ async def fetch(session: "Session", packet: packets.Fetch) -> Packet:
         packet.limit,
         wait=wait,
         caller=session,
-        gate=session.large_answers,
+        gate=session.replies,
     )
     if entries is None:
         return packets.Entries(packet.request, packet.partition, packet.position, [], [])

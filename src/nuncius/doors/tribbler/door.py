@@ -103,7 +103,7 @@ class TribblerDoor(TcpDoor):
         )
 
     def greet(self, wire: Wire) -> Session:
-        return RpcSession(self._services, wire, self._broker.pressure)
+        return RpcSession(self._services, wire)
 
     async def close(self) -> None:
         if self._entering is not None:

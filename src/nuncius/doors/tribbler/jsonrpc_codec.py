@@ -5,6 +5,7 @@ A request is `{"method": "Tribserver.CreateUser", "params": [{"Userid": "dga"}],
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,17 +48,16 @@ class ServerCodec:
     def incomplete(self) -> int:
         return len(self._buffer)
 
-    def receive(self, data: bytes) -> list[Call]:
-        """Raises GobError when what arrives is no request; the connection is of no use then."""
+    def receive(self, data: bytes) -> Iterator[Call]:
+        """Requests that are complete now, in order. Raises GobError after those that came before what is no
+        request; the connection is of no use then."""
         self._buffer += data
-        calls = []
         while (text := self._next_object()) is not None:
             try:
                 request = msgspec.json.decode(text, type=_Request)
             except _NOT_JSON as error:
                 raise GobError(f"jsonrpc: {error}") from None
-            calls.append(Call(request.method, bytes(request.id), bytes(request.params)))
-        return calls
+            yield Call(request.method, bytes(request.id), bytes(request.params))
 
     def _next_object(self) -> bytes | None:
         buffer = self._buffer

@@ -4,6 +4,7 @@ A request is a header with a number and a method, and its arguments; the answer 
 come in any order.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -80,24 +81,25 @@ class ServerCodec:
 
     @property
     def incomplete(self) -> int:
-        return self._decoder.waiting
+        """Bytes of a call that has begun; not 0 if one has."""
+        return self._decoder.waiting + len(self._head or b"") + (self._request is not None)
 
-    def receive(self, data: bytes) -> list[Call]:
-        """Raises HandshakeError or GobError; the connection is of no use then."""
+    def receive(self, data: bytes) -> Iterator[Call]:
+        """Calls that are complete now, in order. Raises HandshakeError or GobError after those before what
+        makes no sense; the connection is of no use then."""
         if self._head is not None:
             rest = self._shake_hands(self._head, data)
             if rest is None:
-                return []
+                return
             data = rest
         self._decoder.feed(data)
-        calls = []
         while (message := self._decoder.next()) is not None:
             if self._request is None:
                 self._request = self._decoder.decode(message, Request)
             else:
-                calls.append(Call(self._request.service_method, self._request.seq, message))
+                call = Call(self._request.service_method, self._request.seq, message)
                 self._request = None
-        return calls
+                yield call
 
     def _shake_hands(self, head: bytearray, data: bytes) -> bytes | None:
         """What follows the head of the HTTP request; None while that is not complete."""

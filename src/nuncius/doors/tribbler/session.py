@@ -7,14 +7,11 @@ from collections.abc import Coroutine
 from typing import Any
 
 from nuncius.broker.errors import BrokerError, StoreError
-from nuncius.broker.model import Pressure
 from nuncius.cluster.storage import StorageError
-from nuncius.doors.begun import Begun
 from nuncius.doors.tribbler import jsonrpc_codec, rpc_codec
 from nuncius.doors.tribbler.gob_wire_codec import GobError, Mismatch
 from nuncius.doors.tribbler.rpc_codec import HandshakeError
 from nuncius.doors.tribbler.services import Method, Services, UnknownMethod
-from nuncius.doors.tribbler.turns import Turns
 from nuncius.doors.wire import Wire
 
 log = logging.getLogger(__name__)
@@ -24,42 +21,51 @@ LAST_ANSWERS_SECONDS = 60.0  # for a client that asks nothing more; it may be go
 
 
 class RpcSession:
-    def __init__(self, services: Services, wire: Wire, pressure: Pressure) -> None:
+    def __init__(self, services: Services, wire: Wire) -> None:
         self._services = services
         self._wire = wire
         self._codec: rpc_codec.ServerCodec | jsonrpc_codec.ServerCodec | None = None
-        self._begun = Begun(pressure)
         self._closing = self._lost = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._turns = Turns(wire)
         wire.on_end = self._end
 
     def received(self, data: bytes) -> None:
+        if self._is_closing():
+            return
         if self._codec is None:
             self._codec = _codec_of(data)
-        codec = self._codec
+        codec, footprint = self._codec, self._wire.footprint
+        cost = CALL_COST + footprint.incomplete + len(data)  # with what had come of it before
         try:
-            calls = codec.receive(data)
+            for call in codec.receive(data):
+                self._say(codec)
+                self._wire.is_greeted = True
+                self._begin(call, cost)
+                cost = CALL_COST
+                if self._is_closing():
+                    return
         except HandshakeError as error:
             self._give_up(str(error), error.last_words)
             return
         except (GobError, Mismatch) as error:
             self._give_up(str(error), codec.to_say)
             return
+        self._say(codec)
+        footprint.begin(codec.incomplete)
+
+    def _is_closing(self) -> bool:
+        return self._closing
+
+    def _say(self, codec: rpc_codec.ServerCodec | jsonrpc_codec.ServerCodec) -> None:
         if codec.to_say:
+            self._wire.is_greeted = True
             self._wire.send(codec.to_say)
             codec.to_say = b""
-        cost = CALL_COST + self._begun.size + len(data)  # with what had come of it before
-        for call in calls:
-            if not self._closing:
-                self._begin(call, cost)
-            cost = CALL_COST
-        if self._begun.note(codec.incomplete):
-            self._give_up("too many large requests have begun and do not end")
 
     def lost(self) -> None:
         self._closing = self._lost = True
-        self._begun.note(0)
+        if not self._tasks:
+            self._codec = None  # with what has begun
 
     async def finish(self) -> None:
         """No more calls; those under way are answered, or given up by whoever closes the wire."""
@@ -101,30 +107,47 @@ class RpcSession:
         task.add_done_callback(self._tasks.discard)
 
     async def _carry_out(self, method: Method, arguments: Any, call: Any, cost: int) -> None:
-        assert self._codec is not None
+        """A change is made even if the client has gone; a read is not."""
         answer = b""
         try:
-            if method.reads:
-                await self._turns.begin()
-            if not (method.reads and self._lost):  # a change is made even if nobody is there to hear of it
-                answer = self._codec.answer(call, await method.call(arguments))
-        except (StorageError, StoreError, BrokerError) as error:
-            answer = self._codec.refuse(call, str(error))
-        except Exception as error:
-            log.exception("a call failed by a fault of ours", extra={"method": call.method[:100]})
-            answer = self._codec.refuse(call, f"internal error: {type(error).__name__}")
+            if not method.reads:
+                answer = await self._answer(method, arguments, call)
+            else:
+                async with self._wire.replies:
+                    if not self._lost:
+                        answer = await self._answer(method, arguments, call)
         finally:
             self._wire.answered(cost)
         self._wire.send(answer)
-        if method.reads:  # after what was sent has gone out
-            asyncio.get_running_loop().call_soon(self._turns.end, len(answer))
+
+    async def _answer(self, method: Method, arguments: Any, call: Any) -> bytes:
+        assert self._codec is not None
+        try:
+            return self._codec.answer(call, await method.call(arguments))
+        except (StorageError, StoreError, BrokerError) as error:
+            return self._codec.refuse(call, str(error))
+        except Exception as error:
+            log.exception("a call failed by a fault of ours", extra={"method": call.method[:100]})
+            return self._codec.refuse(call, f"internal error: {type(error).__name__}")
+
+    def break_off(self, reason: str) -> None:
+        """Go RPC has no error that is not the answer to a call."""
+        self._closing = True
+        self._wire.close()
 
     def _give_up(self, reason: str, last_words: bytes = b"") -> None:
+        """Close the connection after the calls that came before are answered."""
+        if self._closing:
+            return
         log.info("a connection that is not served", extra={"reason": reason[:200]})
         self._closing = True
+        self._wire.footprint.begin(0)
         if last_words:
             self._wire.send(last_words)
-        self._wire.close()
+        if self._tasks:
+            self._keep(self._finish_soon())
+        else:
+            self._wire.close()
 
 
 def _codec_of(data: bytes) -> rpc_codec.ServerCodec | jsonrpc_codec.ServerCodec:

@@ -6,6 +6,7 @@ the broker keeps either in order; any other request, and a change from one to th
 before it are answered. Clients behind one proxy have an envelope each, and do not wait for each other.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 
@@ -18,7 +19,7 @@ _TOGETHER = (Get, Put)
 class Asked:
     """A request on its way. `answer` is what to send, empty where silence is the answer."""
 
-    __slots__ = ("answer", "as_text", "cost", "line", "looking", "number", "request")
+    __slots__ = ("answer", "as_text", "cost", "got", "line", "looking", "number", "request")
 
     def __init__(
         self, number: int, line: "Line", request: Request | None, cost: int, *, as_text: bool
@@ -30,6 +31,7 @@ class Asked:
         self.as_text = as_text
         self.answer: bytes | None = None
         self.looking: Looking | None = None
+        self.got: asyncio.Future[None] | None = None  # for those that wait until it is answered
 
 
 class Line:

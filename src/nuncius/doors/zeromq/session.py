@@ -11,7 +11,6 @@ from typing import Any
 from nuncius.broker import Broker
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription
 from nuncius.broker.model import Found, Turn
-from nuncius.doors.begun import Begun
 from nuncius.doors.wire import Wire
 from nuncius.doors.zeromq import pubsub_codec, zmtp_codec
 from nuncius.doors.zeromq.lines import Asked, Line
@@ -45,9 +44,8 @@ class ZeromqSession:
         self._broker = broker
         self._wire = wire
         self._decoder = zmtp_codec.Decoder(broker.limits.max_body + OTHER_FRAMES)
-        self._begun = Begun(broker.pressure)
         self._lines: dict[tuple[bytes, ...], Line] = {}
-        self._closing = self._lost = False
+        self._closing = self._lost = self._is_broken = False
         self._gets: set[Asked] = set()
         self._held: dict[Line, None] = {}  # lines that could not go on with a get
         self._numbers = count()
@@ -68,25 +66,31 @@ class ZeromqSession:
     # From the wire
 
     def received(self, data: bytes) -> None:
+        if self._is_broken:
+            return
+        broken: zmtp_codec.ProtocolError | None = None
         try:
             messages = self._decoder.receive(data)
         except zmtp_codec.ProtocolError as error:
-            self._say()
-            self._give_up(str(error), error.last_words)
-            return
+            messages, broken = error.before, error
         if self._decoder.to_say:
             self._say()
+        if self._decoder.is_ready:
+            self._wire.is_greeted = True
         cost = REQUEST_COST + len(data)  # of all messages in it; shared out to the first
         for frames in messages:
             self._wire.accept(cost)
             self._ask(frames, cost)
             cost = REQUEST_COST
-        if self._begun.note(self._decoder.incomplete):
-            self._give_up("too many large messages have begun and do not end")
+        if broken is not None:
+            self._is_broken = True
+            self._start(self._end(str(broken), broken.last_words))
+            return
+        self._wire.footprint.begin(self._decoder.incomplete or self._decoder.is_in_a_message)
 
     def lost(self) -> None:
         self._closing = self._lost = True
-        self._begun.note(0)
+        self._decoder.clear()
         for line in self._lines.values():
             for asked in line.leave():
                 self._wire.answered(asked.cost)
@@ -112,10 +116,20 @@ class ZeromqSession:
         self._wire.send(b"".join(self._decoder.to_say))
         self._decoder.to_say.clear()
 
-    def _give_up(self, reason: str, last_words: bytes = b"") -> None:
+    async def _end(self, reason: str, last_words: bytes) -> None:
+        """Close the connection when the requests before are answered. Those that wait are sent away."""
         log.info("a connection that is not served", extra={"reason": reason})
+        self._wire.footprint.begin(0)
+        self._closing = True
+        self._send_away()
+        await self._wire.all_answered()
         if last_words:
             self._wire.send(last_words)
+        self._wire.close()
+
+    def break_off(self, reason: str) -> None:
+        self._closing = True
+        self._wire.send(zmtp_codec.error(reason))
         self._wire.close()
 
     # Requests
@@ -210,7 +224,7 @@ class ZeromqSession:
     def _may_get(self) -> bool:
         return len(self._gets) < MAX_GETS and self._unread <= MUCH_UNREAD
 
-    def _get(self, asked: Asked, request: Get) -> None:
+    def _get(self, asked: Asked, request: Get, wait: float | None = None) -> None:
         self._gets.add(asked)
         try:
             asked.looking = self._broker.pubsub.get_soon(
@@ -218,17 +232,31 @@ class ZeromqSession:
                 request.subscriber,
                 request.id,
                 partial(self._got, asked),
-                wait=0.0 if self._closing else request.wait,
+                wait=0.0 if self._closing else request.wait if wait is None else wait,
                 caller=self,
             )
         except InvalidInput:
             self._gets.discard(asked)
             raise
 
+    async def _get_large(self, asked: Asked, request: Get) -> None:
+        """Gets what was too much together with others; it was there, so there is nothing to wait for."""
+        async with self._wire.replies:
+            if self._lost:
+                self._large.discard(asked)
+                self._answer(asked)
+                return
+            asked.got = asyncio.get_running_loop().create_future()
+            self._get(asked, request, 0.0)
+            await asked.got
+
     def _got(self, asked: Asked, found: Found | Exception | None) -> None:
         asked.looking = None  # it knows this one, and both would be here until somebody collects garbage
         self._gets.discard(asked)
         self._large.discard(asked)
+        if asked.got is not None:
+            asked.got.set_result(None)
+            asked.got = None
         if self._lost:
             self._answer(asked)
         elif found is None:
@@ -270,7 +298,7 @@ class ZeromqSession:
                 self._early.setdefault(asked.line, set()).add(asked)
             else:
                 self._large.add(asked)
-                self._get(asked, asked.request)  # type: ignore[arg-type]
+                self._start(self._get_large(asked, asked.request))  # type: ignore[arg-type]
         if not self._again and self._may_get():
             held, self._held = self._held, {}
             for line in held:

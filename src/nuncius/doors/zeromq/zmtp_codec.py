@@ -31,11 +31,13 @@ _SHORT = [bytes((_MORE, size)) for size in range(256)], [bytes((0, size)) for si
 
 
 class ProtocolError(Exception):
-    """What the peer says makes no sense; `last_words` is what to tell it before the connection is closed."""
+    """What the peer says makes no sense; `last_words` is what to tell it before the connection is closed, and
+    `before` are the messages that were complete before that."""
 
     def __init__(self, reason: str, last_words: bytes = b"") -> None:
         super().__init__(reason)
         self.last_words = last_words
+        self.before: list[list[bytes]] = []
 
 
 class TooLarge(list[bytes]):
@@ -93,6 +95,21 @@ class Decoder:
         """Bytes that are kept of a message that has not ended yet."""
         return self._size + self._frame_bytes
 
+    @property
+    def is_in_a_message(self) -> bool:
+        """Whether one has begun, of which perhaps nothing is kept."""
+        return self._skipping > 0 or bool(self._frames)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the peer has introduced itself."""
+        return self._ready
+
+    def clear(self) -> None:
+        """Forget what has begun."""
+        self._pieces.clear()
+        self._frames.clear()
+
     def receive(self, data: bytes) -> list[list[bytes]]:
         """The messages that are complete with this."""
         if self._skipping:
@@ -107,7 +124,11 @@ class Decoder:
             data = b"".join(self._pieces)
             self._pieces.clear()
         messages: list[list[bytes]] = []
-        start = self._read_frames(data, messages) if self._greeted else self._greet(data, messages)
+        try:
+            start = self._read_frames(data, messages) if self._greeted else self._greet(data, messages)
+        except ProtocolError as error:
+            error.before = messages
+            raise
         self._size = len(data) - start
         if self._size:
             self._pieces.append(data[start:])
@@ -203,14 +224,14 @@ class Decoder:
         if flags not in (_COMMAND, _COMMAND | _LONG) or self._version == _VERSION_2:
             raise ProtocolError(f"flags {flags:#x} mean nothing")
         if size > MAX_COMMAND:
-            raise ProtocolError("a command that is too long", _error("too long"))
+            raise ProtocolError("a command that is too long", error("too long"))
 
     def _obey(self, body: bytes) -> None:
         length = body[0] if body else 0
         name, data = body[1 : 1 + length], body[1 + length :]
         if name == b"READY":
             if _socket_type(data) not in _MAY_CONNECT:
-                raise ProtocolError("a socket that is no REQ or DEALER", _error("use a REQ or DEALER socket"))
+                raise ProtocolError("a socket that is no REQ or DEALER", error("use a REQ or DEALER socket"))
             self._ready = True
         elif name == b"PING":
             self.to_say.append(_command(b"PONG", data[2:18]))
@@ -218,7 +239,8 @@ class Decoder:
             raise ProtocolError("the peer does not want to talk")
 
 
-def _error(reason: str) -> bytes:
+def error(reason: str) -> bytes:
+    """An ERROR command, after which the connection is closed."""
     return _command(b"ERROR", bytes((len(reason),)) + reason.encode())
 
 

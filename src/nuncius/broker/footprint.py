@@ -1,0 +1,208 @@
+"""The memory that one connection makes the node use, and the deadlines for what it has begun.
+
+A client has a few seconds for its greeting, and may not stop in the middle of a request for long. Between
+requests it may be silent for ever. The connections of a door are looked at together, about once a second.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from nuncius.broker.limits import Limits
+from nuncius.broker.model import Pressure
+
+log = logging.getLogger(__name__)
+
+SMALL = 4 << 10  # bytes of answers that are counted with the next look at all connections only
+LARGE = 64 << 10  # bytes of an answer that is counted at once, and not copied on its way
+GIVEN_BACK = 256 << 10  # bytes that are returned to the operating system at once when a connection ends
+MUCH = 16 << 10  # bytes that make a connection worth disconnecting
+STALLED_SECONDS = 3.0  # without reading anything, while the node's memory is full
+CLOSING_SECONDS = 10.0  # without reading anything, when the connection is to be closed
+LOG_SECONDS = 10.0
+LATE = "nothing that is complete has come in time"
+STOPPED = "a request has begun and did not go on in time"
+STALLED = "the node's memory is full, and this connection does not read its answers"
+
+
+class Transport(Protocol):
+    def get_write_buffer_size(self) -> int: ...
+
+
+class Gone(asyncio.Transport):
+    """In the place of a transport that is lost, so that what was written to it can be freed."""
+
+    def is_closing(self) -> bool:
+        return True
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def write(self, data: object) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+NO_TRANSPORT = Gone()
+
+
+class Footprint:
+    """Bytes that one connection makes the node keep: of a request that has begun, of an open transaction, and
+    of answers that the client has not read."""
+
+    __slots__ = (
+        "_cut_off",
+        "_is_over",
+        "_mark",
+        "_moved_at",
+        "_passed",
+        "_pressure",
+        "_transport",
+        "held",
+        "incomplete",
+        "unread",
+    )
+
+    def __init__(
+        self,
+        pressure: Pressure,
+        transport: Transport,
+        passed: Callable[[], int],
+        cut_off: Callable[[str], None],
+    ) -> None:
+        """`passed` returns how many bytes were read and written so far, `cut_off` ends the connection for a
+        reason."""
+        self._pressure = pressure
+        self._transport = transport
+        self._passed = passed
+        self._cut_off = cut_off
+        self._mark = 0
+        self._moved_at = 0.0
+        self._is_over = False
+        self.held = 0
+        self.incomplete = 0
+        """Bytes of a request that has not ended yet; not 0 if one has begun."""
+        self.unread = 0
+
+    def begin(self, size: int) -> None:
+        """Note that so many bytes of a request have arrived, and not its end."""
+        if size != self.incomplete:
+            more, self.incomplete = size - self.incomplete, size
+            self.keep(more)
+
+    def keep(self, more: int) -> None:
+        """Note that the connection keeps so many bytes more for later, as in a transaction, or fewer."""
+        if not self._is_over:
+            self._pressure.hold(self, more)
+
+    def sent(self, size: int) -> None:
+        """Note that so many bytes are about to be written."""
+        self.unread += size
+        self.keep(size)
+
+    def measure(self) -> None:
+        """Count what the client has not read of what was written."""
+        unread = self._transport.get_write_buffer_size()
+        if unread != self.unread:
+            more, self.unread = unread - self.unread, unread
+            self.keep(more)
+
+    def passed(self) -> int:
+        """Return how many bytes the client has sent and read so far."""
+        return self._passed() - self._transport.get_write_buffer_size()
+
+    def look(self, now: float) -> None:
+        """Measure, and note whether the connection has moved since the last look."""
+        self.measure()
+        passed = self._passed() - self.unread
+        if passed != self._mark or not self.unread or not self._moved_at:
+            self._moved_at = now
+        self._mark = passed
+
+    def is_stalled(self, now: float) -> bool:
+        """Whether the client does not read, and the node needs the memory."""
+        unmoved = now - self._moved_at
+        return unmoved > STALLED_SECONDS and self.held > MUCH and self._pressure.is_full
+
+    def is_stuck(self, now: float) -> bool:
+        """Whether a connection that is to be closed will never be."""
+        return now - self._moved_at > CLOSING_SECONDS
+
+    def cut_off(self, reason: str) -> None:
+        self._cut_off(reason)
+        self.clear()
+
+    def end(self) -> None:
+        """The connection is lost."""
+        self.clear()
+        self._transport = NO_TRANSPORT
+
+    def clear(self) -> None:
+        """The connection is about to end: it does not count any more."""
+        if self.held > GIVEN_BACK:
+            self._pressure.give_back_soon()
+        if self.held:
+            self._pressure.hold(self, -self.held)
+        self._is_over = True
+
+
+class Watched(Protocol):
+    """A connection that is looked at now and then."""
+
+    def look(self, now: float) -> None:
+        """End the connection if it has run out of time."""
+
+
+class Watch:
+    """Looks at the connections of a door, as long as there are some."""
+
+    def __init__(self, limits: Limits, connections: Callable[[], Collection[Watched]]) -> None:
+        self._connections = connections
+        self._period = min(1.0, limits.greeting_seconds / 4, limits.progress_seconds / 4)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """There is a connection."""
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._period, self._look, loop)
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        now = loop.time()
+        for connection in list(self._connections()):
+            connection.look(now)
+        if self._connections():
+            self.begin()
+
+
+class CutOffs:
+    """Writes at most one line every few seconds about connections that were disconnected."""
+
+    def __init__(self) -> None:
+        self._unsaid = 0
+        self._quiet_until = 0.0
+
+    def note(self, door: str, peer: str, reason: str) -> None:
+        self._unsaid += 1
+        now = asyncio.get_running_loop().time()
+        if now >= self._quiet_until:
+            self._quiet_until = now + LOG_SECONDS
+            count, self._unsaid = self._unsaid, 0
+            details = {"door": door, "peer": peer, "reason": reason, "connections": count}
+            log.warning("a connection was cut off", extra=details)
+
+
+cut_offs = CutOffs()
