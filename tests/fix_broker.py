@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from nuncius.broker import Broker, listener
+from nuncius.broker import Broker
+from nuncius.broker.background import listener
 
 NEVER = 3600.0
 

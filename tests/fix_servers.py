@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from fix_store import execute, new_folder
-from nuncius.store import account as accounts
-from nuncius.store import embedded, pgbinaries
-from nuncius.store.account import Account
+from nuncius.store.server import account as accounts
+from nuncius.store.server import embedded, pgbinaries
+from nuncius.store.server.account import Account
 
 
 @dataclass(frozen=True)

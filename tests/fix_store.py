@@ -11,9 +11,10 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from nuncius.store import embedded, migrations
+from nuncius.store import migrations
 from nuncius.store.driver import Connection
-from nuncius.store.embedded import EmbeddedServer
+from nuncius.store.server import embedded
+from nuncius.store.server.embedded import EmbeddedServer
 
 TEMPLATE = "nuncius_template"
 # A file system in memory, where there is one: databases come and go six times as fast.

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from nuncius.broker import Broker
-from nuncius.doors.telesto import native, packets
-from nuncius.doors.telesto.door import TelestoDoor
+from nuncius.doors.native.door import TelestoDoor
+from nuncius.wire import codec as native
+from nuncius.wire import packets
 
 SECONDS = 60.0
 P = TypeVar("P", bound=packets.Packet)

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from nuncius.broker import Broker
-from nuncius.doors.telesto import telesto_table as table
-from nuncius.doors.telesto.door import TelestoDoor
-from nuncius.doors.telesto.telesto_codec import Codec, Event
-from nuncius.doors.telesto.telesto_table import (
+from nuncius.doors.native.door import TelestoDoor
+from nuncius.doors.telesto import table
+from nuncius.doors.telesto.codec import Codec, Event
+from nuncius.doors.telesto.table import (
     Answer,
     ClientMode,
     Dialect,

@@ -13,16 +13,22 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": set(),
     "broker": {"store"},
     "cluster": {"store", "broker"},
-    "doors": {"broker", "cluster"},
-    "client": set(),
+    "ring": {"store", "broker"},
+    "wire": set(),
+    "doors": {"broker", "cluster", "ring", "wire"},
+    "node": {"store", "broker", "cluster", "ring", "doors"},
+    "client": {"wire"},
     "pipeline": {"client", "store"},
     "console": {"broker", "cluster"},
     # Limits are measured in the engine and in the broker, a protocol's load speaks its protocol, and data for
     # a ring is put where the ring looks for it.
-    "bench": {"client", "broker", "store", "doors", "pipeline", "cluster"},
+    "bench": {"client", "broker", "store", "doors", "pipeline", "cluster", "ring", "node", "wire"},
 }
 UNRESTRICTED = {"cli"}
-CODEC = re.compile(r"nuncius\.doors\.(?:telesto|zeromq)\.(\w*codec|\w*packets|\w*table|native)")
+# The client's classes for Telesto and ZeroMQ use the codecs of those listeners.
+CODEC = re.compile(r"nuncius\.doors\.(?:telesto|zeromq)\.(\w*codec|table)")
+# Native clients and Telesto's share a port: its listener hands a connection to the session that fits.
+SHARED_PORT = ("nuncius.doors.native.door", "nuncius.doors.telesto.")
 IO = {"asyncio", "socket", "ssl", "selectors", "uvloop", "threading"}
 
 
@@ -67,6 +73,8 @@ def _across_doors(module: str, imported: str) -> str | None:
     """A protocol does not lean on another protocol; what doors share lies in `doors` itself."""
     mine, other = (f"{name}...".split(".")[2] for name in (module, imported))
     is_protocol = (SOURCE / "doors" / other).is_dir() and other != ""
+    if module == SHARED_PORT[0] and imported.startswith(SHARED_PORT[1]):
+        return None
     if mine != other and is_protocol:
         return f"{module} must not import {imported}"
     return None
@@ -81,7 +89,7 @@ def violations(source: Path) -> list[str]:
                 problem = violation(module, imported)
             elif top == "pyspark" and module.split(".")[1] not in {"pipeline", "bench", "testing"}:
                 problem = f"{module} must not import Spark"
-            elif top in IO and path.stem.endswith(("codec", "packets", "_table")):
+            elif top in IO and (path.stem.endswith("codec") or module.startswith("nuncius.wire.")):
                 problem = f"{module} is a codec and does no I/O, but imports {top}"
             else:
                 problem = None
@@ -129,7 +137,7 @@ def test_what_the_table_allows_is_accepted(tmp_path: Path) -> None:
         tmp_path,
         {
             "client/a.py": "from nuncius.doors.telesto import codec\nimport nuncius",
-            "client/b.py": "from nuncius.doors.telesto.packets import P\nfrom . import a",
+            "client/b.py": "from nuncius.wire.packets import P\nfrom . import a",
             "doors/http/door.py": "from nuncius.broker import x\nfrom nuncius.doors import listen",
             "cli/main.py": "import nuncius.store, nuncius.console",
             "testing.py": "import nuncius.store",
@@ -143,6 +151,7 @@ def plant(parent: Path, files: dict[str, str]) -> Path:
     source = parent / "nuncius"
     shape = ["broker/x.py", "cluster/ring.py", "store/errors.py", "doors/listen.py"]
     shape += [f"doors/{name}/codec.py" for name in ("http", "telesto", "stomp")]
+    shape += ["wire/packets.py"]
     for name in ["__init__.py", *shape, *files]:
         path = source / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from nuncius import testing
-from nuncius.store import embedded
+from nuncius.store.server import embedded
 
 START = """
 import sys, nuncius.testing

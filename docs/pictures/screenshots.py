@@ -19,7 +19,7 @@ from pathlib import Path
 from playwright.sync_api import Page, sync_playwright
 
 import nuncius.testing
-from nuncius.cli.demo_doors import HttpPeer, StompPeer
+from nuncius.cli.commands.demo.doors import HttpPeer, StompPeer
 from nuncius.client import Client, Timeout
 from nuncius.client.tribbler import TribblerClient
 from nuncius.client.zeromq import PubSubClient

@@ -197,8 +197,8 @@ def _guard(directory: Path) -> None:
 
 
 def _clean_up(directory: Path) -> None:
-    from nuncius.cli.embedding import wait_until_left
-    from nuncius.store import embedded
+    from nuncius.node.embedding import wait_until_left
+    from nuncius.store.server import embedded
 
     wait_until_left(directory / "data", _NODES_LEAVE)
     embedded.stop(directory / "data")

@@ -1,5 +1,5 @@
 """Spark looks for modules named pyspark_* and registers their DefaultSource: this is how it finds ours."""
 
-from nuncius.pipeline.source import NunciusSource as DefaultSource
+from nuncius.pipeline.source.source import NunciusSource as DefaultSource
 
 __all__ = ["DefaultSource"]

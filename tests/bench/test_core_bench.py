@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench.command import bench
-from nuncius.bench import core, load
+from nuncius.bench import core
+from nuncius.bench.load import core as load
 from nuncius.bench.result import Goal, Result
 from telesto_thread import node_in_a_thread
 

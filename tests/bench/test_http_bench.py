@@ -10,9 +10,10 @@ import pytest
 from rich.console import Console
 
 from doors.http.peer import node_in_a_thread
-from nuncius.bench import http, http_load, http_wrk
-from nuncius.bench.http_load import compare, fill, generate, generator, new_topic, produce
-from nuncius.bench.http_sockets import call, request, run, times
+from nuncius.bench import http, http_wrk
+from nuncius.bench.load import http as http_load
+from nuncius.bench.load.http import compare, fill, generate, generator, new_topic, produce
+from nuncius.bench.load.http_sockets import call, request, run, times
 
 WRK = shutil.which("wrk")
 GOOD = {"answered": 1_000_000, "seconds": 1.0, "refused": 0, "connect": 0, "read": 0, "write": 0, "late": 0}

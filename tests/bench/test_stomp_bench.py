@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 
 from doors.stomp.threads import node_in_a_thread
-from nuncius.bench import stomp, stomp_load
+from nuncius.bench import stomp
+from nuncius.bench.load import stomp as stomp_load
 
 # What a benchmark starts is measured elsewhere: doors by their tests, loads below.
 pytestmark = pytest.mark.usefixtures("unmeasured")

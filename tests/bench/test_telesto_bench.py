@@ -11,11 +11,11 @@ from rich.console import Console
 
 from bench.command import bench
 from nuncius.bench import telesto
+from nuncius.bench.load.telesto import Connection, Outcome, Run, Settings
 from nuncius.bench.telesto import figures_of, phase_shares
-from nuncius.bench.telesto_load import Connection, Outcome, Run, Settings
-from nuncius.doors.telesto import telesto_table as table
-from nuncius.doors.telesto.telesto_codec import Codec
-from nuncius.doors.telesto.telesto_table import Dialect
+from nuncius.doors.telesto import table
+from nuncius.doors.telesto.codec import Codec
+from nuncius.doors.telesto.table import Dialect
 from nuncius.doors.telesto.trace import NODE_COLUMNS, NodeTrace
 from telesto_thread import node_in_a_thread
 

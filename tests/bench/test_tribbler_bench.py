@@ -9,10 +9,11 @@ import pytest
 from rich.console import Console
 
 from cluster.tribbler_ring import running_ring
-from nuncius.bench import tribbler, tribbler_load
-from nuncius.bench.tribbler_data import Seeds, graph
-from nuncius.cluster.ring import Place, Ring
+from nuncius.bench import tribbler
+from nuncius.bench.load import tribbler as tribbler_load
+from nuncius.bench.ring.data import Seeds, graph
 from nuncius.doors.tribbler.caller import Caller
+from nuncius.ring.ring import Place, Ring
 
 
 def test_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +68,7 @@ async def test_the_loads(dsn: str) -> None:
 
 async def test_a_node_that_ends(tmp_path: Path) -> None:
     """A ring whose node cannot start is an error, not a long wait."""
-    from nuncius.bench import tribbler_ring
+    from nuncius.bench.ring import ring as tribbler_ring
 
     (tmp_path / "node-0").write_text("no directory")
     with pytest.raises(RuntimeError, match="did not start"):

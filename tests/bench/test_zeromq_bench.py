@@ -6,8 +6,9 @@ import pytest
 
 from bench.command import bench
 from doors.zeromq.peer import node_in_a_thread
-from nuncius.bench import zeromq, zeromq_load
-from nuncius.bench.zeromq_load import Clients, Puts, get, new_topic, put, roundtrip
+from nuncius.bench import zeromq
+from nuncius.bench.load import zeromq as zeromq_load
+from nuncius.bench.load.zeromq import Clients, Puts, get, new_topic, put, roundtrip
 
 # What a benchmark starts is measured elsewhere: doors by their tests, loads below.
 pytestmark = pytest.mark.usefixtures("unmeasured")

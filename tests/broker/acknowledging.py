@@ -10,7 +10,7 @@ import asyncpg
 from nuncius.broker import Broker, future
 from nuncius.broker.limits import Limits
 from nuncius.broker.model import Batch, Feed, Leased
-from nuncius.store.combiner import Combiner
+from nuncius.store.combiner.combiner import Combiner
 from nuncius.store.driver import Connection
 from racing import until
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from nuncius.broker import Broker
 from nuncius.broker.model import Letter, Message
-from nuncius.broker.topic import Publisher
+from nuncius.broker.topics.topic import Publisher
+from nuncius.store.calls.taking import TakeCall
 from nuncius.store.driver import Connection
-from nuncius.store.taking import TakeCall
 from racing import until
 
 LAST, NONE = 2_000_000_001, 2_000_000_002  # topics that do not exist

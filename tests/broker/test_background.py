@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from nuncius.broker.background import BackgroundWork
+from nuncius.broker.background.tasks import BackgroundWork
 from nuncius.store.errors import StoreUnavailable
 
 

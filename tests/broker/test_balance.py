@@ -7,9 +7,9 @@ import pytest
 
 from broker.inside import bodies, count_looks, gate_takes, put, put_beside, queue, start, until_waiting_for
 from nuncius.broker import Broker
-from nuncius.broker.balance import MOST, Balance
 from nuncius.broker.errors import NoSuchQueue
 from nuncius.broker.model import Letter, Message
+from nuncius.broker.queues.balance import MOST, Balance
 from nuncius.store.driver import Connection
 from racing import until
 

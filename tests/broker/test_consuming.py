@@ -5,14 +5,15 @@ import time
 
 import pytest
 
-from nuncius.broker import Broker, consuming, reading
-from nuncius.broker.actors import Consumer, NoSuchConsumer
+from nuncius.broker import Broker
+from nuncius.broker.background.actors import Consumer, NoSuchConsumer
+from nuncius.broker.delivery import consuming, reading
 from nuncius.broker.model import Topic
-from nuncius.store.advancing import ADVANCED, ELSEWHERE, AdvanceCall, advance
+from nuncius.store.calls.advancing import ADVANCED, ELSEWHERE, AdvanceCall, advance
+from nuncius.store.calls.fetching import FetchCall
+from nuncius.store.calls.publishing import PublishCall
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreUnavailable
-from nuncius.store.fetching import FetchCall
-from nuncius.store.publishing import PublishCall
 from racing import terminate, until, until_somebody_waits
 
 

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from nuncius.broker import Broker, future
-from nuncius.broker.counters import MOST_QUEUES, Counters
-from nuncius.broker.counters_model import EDGES, quantile
 from nuncius.broker.model import Letter, Stored
+from nuncius.broker.observe.counters import MOST_QUEUES, Counters
+from nuncius.broker.observe.counters_model import EDGES, quantile
 from nuncius.doors.zeromq.session import ZeromqSession
-from nuncius.store.keys import APPEND, POST, Keys, Mention, WriteCall
-from nuncius.store.putting import PutCall
+from nuncius.store.calls.keys import APPEND, POST, Keys, Mention, WriteCall
+from nuncius.store.calls.putting import PutCall
 
 
 class Clock:

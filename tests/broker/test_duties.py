@@ -3,8 +3,9 @@
 import asyncio
 
 from broker.inside import everything
-from nuncius.broker import Broker, duties
-from nuncius.broker.duties import Duties
+from nuncius.broker import Broker
+from nuncius.broker.background import duties
+from nuncius.broker.background.duties import Duties
 from nuncius.broker.model import Retention
 from nuncius.store.driver import Connection
 from racing import until

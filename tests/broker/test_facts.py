@@ -4,13 +4,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nuncius.broker import Broker, facts_queues, future
+from nuncius.broker import Broker, future
 from nuncius.broker.errors import InvalidInput, NoSuchTopic
-from nuncius.broker.facts import Facts, Overview, Wish, alarms_of
-from nuncius.broker.facts_page import MOST_OFFSET
-from nuncius.broker.facts_queues import NoSuchMessage
-from nuncius.broker.facts_topics import NoSuchEntry
 from nuncius.broker.model import Letter
+from nuncius.broker.observe import facts_queues
+from nuncius.broker.observe.facts import Facts, Overview, Wish, alarms_of
+from nuncius.broker.observe.facts_page import MOST_OFFSET
+from nuncius.broker.observe.facts_queues import NoSuchMessage
+from nuncius.broker.observe.facts_topics import NoSuchEntry
 from nuncius.store.driver import Connection
 
 

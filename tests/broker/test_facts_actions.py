@@ -6,9 +6,9 @@ import pytest
 
 from nuncius.broker import Broker, future
 from nuncius.broker.errors import InvalidInput, NoSuchQueue
-from nuncius.broker.facts import Facts, Wish
-from nuncius.broker.facts_actions import NotDead
 from nuncius.broker.model import Letter
+from nuncius.broker.observe.facts import Facts, Wish
+from nuncius.broker.observe.facts_actions import NotDead
 from nuncius.store.driver import Connection
 
 

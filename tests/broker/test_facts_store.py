@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from nuncius.broker.facts_store import Advice, OpenTransaction, ProcedureFacts, StoreFacts, TableFacts
+from nuncius.broker.observe.facts_store import Advice, OpenTransaction, ProcedureFacts, StoreFacts, TableFacts
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TABLES = (TableFacts("entries", 2, 1, 10, 0, None), TableFacts("messages", 2, 1, 10, 5, NOW))

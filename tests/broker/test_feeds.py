@@ -20,7 +20,9 @@ from broker.acknowledging import (
     subscriber,
 )
 from broker.inside import everything, start
-from nuncius.broker import Broker, claims, future, listener
+from nuncius.broker import Broker, future
+from nuncius.broker.background import listener
+from nuncius.broker.delivery import claims
 from nuncius.broker.errors import (
     InvalidInput,
     NoSuchSubscription,

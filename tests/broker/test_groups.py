@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from nuncius.broker import Broker
+from nuncius.broker.delivery.groups import NoSuchMember, NotOwner, Portion
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription, StoreUnavailable
-from nuncius.broker.groups import NoSuchMember, NotOwner, Portion
 from nuncius.store.driver import Connection
 from racing import until
 

@@ -23,12 +23,13 @@ from broker.acknowledging import (
 from broker.inside import put, queue, start, until_nodes, until_waiting_for
 from fix_broker import NEVER
 from fix_store import execute, other_database
-from nuncius.broker import Broker, future, listener
-from nuncius.broker.duties import Duties
+from nuncius.broker import Broker, future
+from nuncius.broker.background import listener
+from nuncius.broker.background.duties import Duties
 from nuncius.broker.errors import InvalidInput, NoSuchQueue
 from nuncius.broker.model import Letter
 from nuncius.store.driver import Connection
-from nuncius.store.embedded import EmbeddedServer
+from nuncius.store.server.embedded import EmbeddedServer
 from racing import backends, terminate, until, until_somebody_waits
 
 

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from broker.inside import bodies, put, queue, readers, start, until_nodes, until_waiting_for
-from nuncius.broker import Broker, listener
+from nuncius.broker import Broker
+from nuncius.broker.background import listener
 from nuncius.store.driver import Connection
 from racing import terminate, until
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from nuncius.broker.delivery.outstanding import Given, Outstanding, Place
 from nuncius.broker.errors import InvalidInput
-from nuncius.broker.outstanding import Given, Outstanding, Place
 
 partitions = st.integers(1, 2)
 

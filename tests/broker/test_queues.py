@@ -10,7 +10,7 @@ from broker.inside import bodies, put, queue, start, until_waiting_for
 from nuncius.broker import Broker, future
 from nuncius.broker.errors import AlreadyExists, InvalidInput, NoSuchQueue
 from nuncius.broker.model import BY_TIME, Letter
-from nuncius.broker.queue import Queue
+from nuncius.broker.queues.queue import Queue
 from nuncius.store.driver import Connection
 from racing import until, until_somebody_waits
 

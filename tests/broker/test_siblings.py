@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nuncius.broker import siblings
-from nuncius.broker.siblings import Siblings
+from nuncius.broker.background import siblings
+from nuncius.broker.background.siblings import Siblings
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from nuncius.broker.signals import Signals
+from nuncius.broker.background.signals import Signals
 
 
 async def test_what_came_before_waiting_is_not_missed() -> None:

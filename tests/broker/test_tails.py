@@ -8,11 +8,11 @@ import pytest
 from broker.acknowledging import gate_fetches
 from broker.inside import readers, start
 from nuncius.broker import Broker
+from nuncius.broker.delivery.tails import PER_CHUNK, PER_ENTRY, Tails
 from nuncius.broker.errors import NoSuchSubscription, NoSuchTopic, StoreError
 from nuncius.broker.model import Reader
-from nuncius.broker.tails import PER_CHUNK, PER_ENTRY, Tails
+from nuncius.store.calls.fetching import GONE
 from nuncius.store.driver import Connection
-from nuncius.store.fetching import GONE
 from racing import terminate, until
 
 

@@ -9,8 +9,8 @@ from broker.inside import everything, readers, start
 from nuncius.broker import Broker
 from nuncius.broker.errors import AlreadyExists, CallFailed, InvalidInput, NoSuchTopic, OutcomeUnknown
 from nuncius.broker.model import Retention
+from nuncius.store.calls.publishing import partition_of
 from nuncius.store.driver import Connection
-from nuncius.store.publishing import partition_of
 from racing import until, until_somebody_waits
 
 KEYS = [f"key {n}" for n in range(20)]

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from nuncius.broker.waiter import Line, Waiter
-from nuncius.store.putting import Letter
+from nuncius.broker.queues.waiter import Line, Waiter
+from nuncius.store.calls.putting import Letter
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from broker.inside import (
 from nuncius.broker import Broker
 from nuncius.broker.errors import NoSuchQueue
 from nuncius.broker.model import BY_TIME, Letter, Message
-from nuncius.broker.waiter import FEW
+from nuncius.broker.queues.waiter import FEW
 from nuncius.store.driver import Connection
 from racing import until, until_somebody_waits
 

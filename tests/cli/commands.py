@@ -91,7 +91,7 @@ def workers(started: Node) -> list[psutil.Process]:
     return [
         child
         for child in psutil.Process(started.process.pid).children()
-        if "nuncius.cli.worker" in child.cmdline()
+        if "nuncius.node.worker" in child.cmdline()
     ]
 
 

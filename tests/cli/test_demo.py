@@ -14,9 +14,9 @@ import pytest
 
 from cli.commands import NUNCIUS, nuncius
 from nuncius.cli import http
-from nuncius.cli.demo import run_job
-from nuncius.cli.demo_story import NEWS, STEPS
-from nuncius.cli.itself import SCRIPT, typed
+from nuncius.cli.commands.demo.demo import run_job
+from nuncius.cli.commands.demo.story import NEWS, STEPS
+from nuncius.node.program import SCRIPT, typed
 
 SECONDS = 300.0
 

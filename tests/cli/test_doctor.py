@@ -10,8 +10,8 @@ import pytest
 from cli.commands import nuncius
 from fix_servers import OwnServer
 from nuncius import testing
-from nuncius.cli import examination
-from nuncius.cli.findings import Finding, State
+from nuncius.cli.commands.doctor import examination
+from nuncius.cli.commands.doctor.findings import Finding, State
 from nuncius.store.driver import Connection
 
 NOWHERE = "nuncius://127.0.0.1:1"

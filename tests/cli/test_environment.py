@@ -9,9 +9,10 @@ import pytest
 from cli.commands import CLOSED, NUNCIUS, node, nuncius
 from nuncius.client import Client
 from nuncius.pipeline import place
-from nuncius.store import embedded, environment
+from nuncius.store import environment
 from nuncius.store.driver import Connection
 from nuncius.store.environment import DATA_DIR, STORE
+from nuncius.store.server import embedded
 
 DOORS = ["--telesto-port=0", *CLOSED]
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from nuncius.cli import examination, examination_messages
-from nuncius.cli.findings import Finding, State
+from nuncius.cli.commands.doctor import examination
+from nuncius.cli.commands.doctor import messages as examination_messages
+from nuncius.cli.commands.doctor.findings import Finding, State
 from nuncius.store.driver import Connection
 
 

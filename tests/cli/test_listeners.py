@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from cli.commands import CLOSED, NUNCIUS, nuncius
-from nuncius.cli import listeners
-from nuncius.doors.telesto import native, packets
-from nuncius.store.datadir import DataDirectory
+from nuncius.node import listeners
+from nuncius.store.server.datadir import DataDirectory
 from nuncius.testing import free_port
+from nuncius.wire import codec as native
+from nuncius.wire import packets
 
 SECONDS = 120.0
 SPEECHES = {

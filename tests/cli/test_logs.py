@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nuncius.cli import logs
+from nuncius.node import logs
 
 HOSTILE = [
     "two\nlines",

@@ -7,8 +7,9 @@ from pathlib import Path
 import asyncpg
 
 from cli.commands import nuncius
-from nuncius.store import embedded, migrations
+from nuncius.store import migrations
 from nuncius.store.driver import Connection
+from nuncius.store.server import embedded
 
 
 async def test_apply(empty_dsn: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from cli.commands import nuncius
 from cluster.http_caller import Caller
 from cluster.processes import Process
-from nuncius.cli.node import NodeSettings, within_limits
+from nuncius.node.node import NodeSettings, within_limits
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from cli.commands import nuncius
 from nuncius import testing
-from nuncius.store import embedded
+from nuncius.store.server import embedded
 
 NOWHERE = "127.0.0.1:1"
 

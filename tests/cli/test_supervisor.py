@@ -19,10 +19,10 @@ from cli.commands import (
     nuncius,
     workers,
 )
-from nuncius.cli.listeners import Listeners
-from nuncius.cli.node import NodeSettings
-from nuncius.cli.supervisor import Supervisor
-from nuncius.cli.worker import Orders, Report
+from nuncius.node.listeners import Listeners
+from nuncius.node.node import NodeSettings
+from nuncius.node.supervisor import Supervisor
+from nuncius.node.worker import Orders, Report
 from nuncius.store.tempdirs import Owned
 
 
@@ -122,7 +122,7 @@ def test_a_password_in_the_address_is_in_no_list_of_processes(dsn: str) -> None:
     """The workers' command lines name no store."""
     with node("--store", dsn, "--workers=2") as started:
         for worker in workers(started):
-            assert worker.cmdline() == [sys.executable, "-m", "nuncius.cli.worker"]
+            assert worker.cmdline() == [sys.executable, "-m", "nuncius.node.worker"]
 
 
 async def test_the_system_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from cli.commands import NUNCIUS, Node, node, nuncius
+from nuncius.cli.commands.top_screen import lost, screen
 from nuncius.cli.http import NoAnswer, get
-from nuncius.cli.top_screen import lost, screen
 from nuncius.client import Client
 
 SECONDS = 60.0

@@ -10,18 +10,18 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.commands import node
-from nuncius.cli import embedding, listeners
-from nuncius.cli import node as nodes
 from nuncius.cli.app import build
-from nuncius.cli.listeners import Listeners
-from nuncius.cli.node import NodeError, NodeSettings
-from nuncius.cluster.ring_settings import RingSettings
 from nuncius.doors.tribbler.caller import Caller
 from nuncius.doors.tribbler.door import NotInRing
 from nuncius.doors.tribbler.storage_messages import Client, GetArgs, GetReply, RegisterArgs, RegisterReply
 from nuncius.doors.tribbler.storage_peer import RpcPeer
-from nuncius.store.embedded import EmbeddedServer
-from nuncius.store.keys import PUT
+from nuncius.node import embedding, listeners
+from nuncius.node import node as nodes
+from nuncius.node.listeners import Listeners
+from nuncius.node.node import NodeError, NodeSettings
+from nuncius.ring.settings import RingSettings
+from nuncius.store.calls.keys import PUT
+from nuncius.store.server.embedded import EmbeddedServer
 
 
 class Started:

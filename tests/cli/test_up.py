@@ -17,7 +17,7 @@ import pytest
 
 from cli.commands import CLOSED, NUNCIUS, Node, node, nuncius
 from nuncius.client import AsyncClient, Client, NunciusError
-from nuncius.store import embedded
+from nuncius.store.server import embedded
 
 MESSAGES = 3000
 

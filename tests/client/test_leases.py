@@ -19,8 +19,8 @@ from nuncius.client import (
     NotFound,
     Timeout,
 )
-from nuncius.doors.telesto.packets import Packet
 from nuncius.store.driver import Connection
+from nuncius.wire.packets import Packet
 from racing import until
 
 

@@ -9,8 +9,8 @@ import pytest
 from fix_proxy import Connecting, Proxy
 from nuncius.broker import Broker
 from nuncius.client import AsyncClient, Closed, NotFound, SubscriptionEnded, Timeout, subscription
-from nuncius.doors.telesto import packets
 from nuncius.store.driver import Connection
+from nuncius.wire import packets
 from racing import until
 
 

@@ -26,7 +26,7 @@ from nuncius.client import (
     Subscription,
     Timeout,
 )
-from nuncius.client.background import MAX_OPEN
+from nuncius.client.blocking.background import MAX_OPEN
 
 # What only makes sense for one of the two, or belongs to the inside of the other.
 OWN = {"publish_soon", "put_soon"}

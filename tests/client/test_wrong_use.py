@@ -10,7 +10,7 @@ from broker.inside import queue
 from nuncius.broker import Broker
 from nuncius.client import AsyncClient, Closed, InvalidInput
 from nuncius.client.checks import MAX_WAIT
-from nuncius.doors.telesto import convert
+from nuncius.doors.native import convert
 
 
 @pytest.mark.parametrize("body", [None, 7, ["a"], {"a": 1}, "\udcff"])

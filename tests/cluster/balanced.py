@@ -8,7 +8,7 @@ from typing import Any
 
 from cluster.http_caller import Caller
 from cluster.scripted_manager import ScriptedManager, managers
-from nuncius.cluster.balancer import Balancer
+from nuncius.cluster.balancer.balancer import Balancer
 from nuncius.cluster.members import Member
 
 NOW = datetime.datetime.now(datetime.UTC)

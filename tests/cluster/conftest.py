@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from fix_store import _database, execute
-from nuncius.cluster import ring_members
-from nuncius.store.embedded import EmbeddedServer
+from nuncius.ring import members as ring_members
+from nuncius.store.server.embedded import EmbeddedServer
 
 TABLES = "key_values, key_lists, key_items, ring_notes, topics, partitions, entries"
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from nuncius.cluster.lease_clock import Clock
+from nuncius.ring.lease_clock import Clock
 
 
 class ManualClock(Clock):

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from nuncius.cluster.lease_clock import Clock
-from nuncius.cluster.ring import Place, Range, Ring
-from nuncius.cluster.ring_settings import RingSettings
-from nuncius.cluster.storage_node import StorageNode
-from nuncius.cluster.storage_peers import Found, Registered, Unreached
-from nuncius.cluster.storage_ring import RingStorage
-from nuncius.store.keys import KeyRow, Mention
+from nuncius.ring.lease_clock import Clock
+from nuncius.ring.peers import Found, Registered, Unreached
+from nuncius.ring.ring import Place, Range, Ring
+from nuncius.ring.settings import RingSettings
+from nuncius.ring.storage_node import StorageNode
+from nuncius.ring.storage_ring import RingStorage
+from nuncius.store.calls.keys import KeyRow, Mention
 
 THIRDS = [2**32 // 3, 2 * (2**32 // 3), 2**32 - 1]
 

@@ -8,9 +8,10 @@ import pytest
 
 from cluster.balanced import World, balanced, member
 from cluster.scripted_manager import HANG, answer
-from nuncius.cluster import balancer as module
-from nuncius.cluster import balancer_managers, balancer_upstream
-from nuncius.cluster.balancer_managers import READS, WRITES, kind_of
+from nuncius.cluster.balancer import balancer as module
+from nuncius.cluster.balancer import managers as balancer_managers
+from nuncius.cluster.balancer import upstream as balancer_upstream
+from nuncius.cluster.balancer.managers import READS, WRITES, kind_of
 from nuncius.cluster.dialects import Dialect
 from racing import until
 
@@ -59,7 +60,7 @@ async def test_in_turn(world: World) -> None:
 
 async def test_asked_from_another_machine(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Managers that only this machine reaches are not asked by a name they do not know; they are told it."""
-    monkeypatch.setattr("nuncius.cluster.balancer_client.is_loopback", lambda address: not address)
+    monkeypatch.setattr("nuncius.cluster.balancer.client.is_loopback", lambda address: not address)
     assert (await world.get())[0] == 200
     [request] = world.first.requests + world.second.requests
     assert b"\r\nhost: localhost\r\nx-forwarded-host: x\r\n" in request

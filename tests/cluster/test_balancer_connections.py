@@ -7,10 +7,11 @@ import pytest
 
 from cluster.balanced import World, balanced
 from cluster.scripted_manager import HANG, answer
-from nuncius.cluster import balancer_managers, balancer_upstream
-from nuncius.cluster.balancer_client import MAX_HEADERS
-from nuncius.cluster.balancer_managers import Manager
-from nuncius.cluster.balancer_upstream import Upstream
+from nuncius.cluster.balancer import managers as balancer_managers
+from nuncius.cluster.balancer import upstream as balancer_upstream
+from nuncius.cluster.balancer.client import MAX_HEADERS
+from nuncius.cluster.balancer.managers import Manager
+from nuncius.cluster.balancer.upstream import Upstream
 from racing import until
 
 

@@ -8,8 +8,9 @@ import pytest
 from cluster.balanced import World, balanced, member
 from cluster.http_caller import Caller
 from cluster.scripted_manager import HANG, Script, answer
-from nuncius.cluster import balancer, balancer_silence
-from nuncius.cluster.balancer_managers import READS, WRITES
+from nuncius.cluster.balancer import balancer
+from nuncius.cluster.balancer import silence as balancer_silence
+from nuncius.cluster.balancer.managers import READS, WRITES
 from racing import until
 
 PRODUCE, CONSUME, SIZE = "POST /producer/produce", "GET /consumer/consume", "GET /size"

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cluster.lease_time import ManualClock, settle
-from nuncius.cluster import lease_queries
-from nuncius.cluster.lease_queries import Queries
-from nuncius.cluster.leases import MARK_SECONDS, Leases
+from nuncius.ring import lease_queries
+from nuncius.ring.lease_queries import Queries
+from nuncius.ring.leases import MARK_SECONDS, Leases
 
 
 class Holders:

@@ -12,12 +12,12 @@ from nuncius.broker import Broker
 from nuncius.broker.errors import CallFailed, InvalidInput, NoSuchTopic, OutcomeUnknown, StoreUnavailable
 from nuncius.broker.limits import Limits
 from nuncius.broker.model import Entries
-from nuncius.cluster import link_codec
-from nuncius.cluster.link import Forward, Link
-from nuncius.cluster.link_codec import Answers, Failed, Found, Look, Moved, Requests, Send, Sent
-from nuncius.cluster.link_server import LinkServer
+from nuncius.cluster.link import codec as link_codec
+from nuncius.cluster.link.codec import Answers, Failed, Found, Look, Moved, Requests, Send, Sent
+from nuncius.cluster.link.link import Forward, Link
+from nuncius.cluster.link.server import LinkServer
+from nuncius.store.calls.fetching import FetchCall
 from nuncius.store.driver import Connection
-from nuncius.store.fetching import FetchCall
 from nuncius.testing import free_port
 from racing import until
 

@@ -13,11 +13,11 @@ from nuncius.broker import Broker
 from nuncius.broker.errors import CallFailed, NoSuchTopic, OutcomeUnknown, StoreUnavailable
 from nuncius.broker.model import Retention
 from nuncius.cluster import own_store
-from nuncius.cluster.link import Forward, Link
-from nuncius.cluster.link_codec import Moved, Send
+from nuncius.cluster.link.codec import Moved, Send
+from nuncius.cluster.link.link import Forward, Link
 from nuncius.cluster.own_store import OtherCluster, StoreInUse
-from nuncius.store.embedded import EmbeddedServer
-from nuncius.store.publishing import partition_of
+from nuncius.store.calls.publishing import partition_of
+from nuncius.store.server.embedded import EmbeddedServer
 from racing import until
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from nuncius.cluster.ring import SIZE, Place, Ring, fnv1, group_of, hash_of, more_ids
+from nuncius.ring.ring import SIZE, Place, Ring, fnv1, group_of, hash_of, more_ids
 
 VECTORS = {
     "bubble": 3835649095,

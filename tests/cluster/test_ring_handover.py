@@ -9,17 +9,17 @@ import pytest
 from cluster.lease_time import FastClock, ManualClock
 from cluster.storage_history import History
 from cluster.storage_world import Network, key_of, node, ring
-from nuncius.cluster import ring_handover
-from nuncius.cluster.lease_clock import Clock
-from nuncius.cluster.ring import Place, Ring, more_ids
-from nuncius.cluster.ring_handover import CannotJoin
-from nuncius.cluster.ring_settings import RingSettings
-from nuncius.cluster.storage import Status, StorageError
-from nuncius.cluster.storage_node import StorageNode
-from nuncius.cluster.storage_peers import Unreached
-from nuncius.cluster.storage_ring import RingStorage
+from nuncius.ring import handover as ring_handover
+from nuncius.ring.handover import CannotJoin
+from nuncius.ring.lease_clock import Clock
+from nuncius.ring.peers import Unreached
+from nuncius.ring.ring import Place, Ring, more_ids
+from nuncius.ring.settings import RingSettings
+from nuncius.ring.storage import Status, StorageError
+from nuncius.ring.storage_node import StorageNode
+from nuncius.ring.storage_ring import RingStorage
+from nuncius.store.calls.keys import ReadCall
 from nuncius.store.errors import StoreUnavailable
-from nuncius.store.keys import ReadCall
 from racing import until
 
 pytestmark = pytest.mark.usefixtures("registering_often")

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pytest
 
 from cluster.storage_world import Network, node
-from nuncius.cluster import ring_members
-from nuncius.cluster.ring import Place, Ring
-from nuncius.cluster.ring_members import CannotRegister, Master
-from nuncius.cluster.ring_settings import RingSettings
-from nuncius.cluster.storage_node import StorageNode
+from nuncius.ring import members as ring_members
+from nuncius.ring.members import CannotRegister, Master
+from nuncius.ring.ring import Place, Ring
+from nuncius.ring.settings import RingSettings
+from nuncius.ring.storage_node import StorageNode
 from racing import until
 
 

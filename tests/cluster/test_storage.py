@@ -10,16 +10,18 @@ from cluster.lease_time import ManualClock
 from cluster.storage_world import Network, node
 from fix_store import let_in
 from nuncius.broker import Broker
-from nuncius.cluster import ring, storage_owner, storage_ownership
-from nuncius.cluster.ring_settings import RingSettings
-from nuncius.cluster.storage import Post, Refused, Status
-from nuncius.cluster.storage_node import StorageNode
-from nuncius.cluster.storage_ownership import OwnedByAnother, Ownership
-from nuncius.cluster.storage_peers import Found
-from nuncius.cluster.storage_ring import RingStorage
+from nuncius.ring import owner as storage_owner
+from nuncius.ring import ownership as storage_ownership
+from nuncius.ring import ring
+from nuncius.ring.ownership import OwnedByAnother, Ownership
+from nuncius.ring.peers import Found
+from nuncius.ring.settings import RingSettings
+from nuncius.ring.storage import Post, Refused, Status
+from nuncius.ring.storage_node import StorageNode
+from nuncius.ring.storage_ring import RingStorage
+from nuncius.store.calls.keys import ReadCall
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreError, StoreUnavailable
-from nuncius.store.keys import ReadCall
 from nuncius.store.store import Store
 from racing import terminate, until
 

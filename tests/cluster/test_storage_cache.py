@@ -2,7 +2,7 @@
 
 import pytest
 
-from nuncius.cluster.storage_cache import Cache, Value
+from nuncius.ring.cache import Cache, Value
 
 
 def keep(cache: Cache, key: str, value: Value, until: float = float("inf")) -> None:

@@ -8,11 +8,11 @@ import pytest
 from cluster.lease_time import FastClock, ManualClock, settle
 from cluster.storage_history import History
 from cluster.storage_world import Network, key_of, ring
-from nuncius.cluster import storage_ring
-from nuncius.cluster.storage import Post, Refused, Status
-from nuncius.cluster.storage_peers import Unreached
-from nuncius.cluster.storage_ring import RingStorage
-from nuncius.store.keys import PUT
+from nuncius.ring import storage_ring
+from nuncius.ring.peers import Unreached
+from nuncius.ring.storage import Post, Refused, Status
+from nuncius.ring.storage_ring import RingStorage
+from nuncius.store.calls.keys import PUT
 from racing import until
 
 pytestmark = pytest.mark.usefixtures("registering_often")

@@ -9,8 +9,8 @@ import pytest
 
 from cluster.tribbler_world import World, world
 from fix_store import execute, other_database
-from nuncius.cluster.storage import Post, Refused
-from nuncius.cluster.tribbler_model import (
+from nuncius.ring.storage import Post, Refused
+from nuncius.ring.tribbler.model import (
     CHUNK,
     LIMIT,
     Tribble,
@@ -22,8 +22,8 @@ from nuncius.cluster.tribbler_model import (
     post_key,
     posts_key,
 )
-from nuncius.cluster.tribbler_posting import PROCESSES, Posting
-from nuncius.store.embedded import EmbeddedServer
+from nuncius.ring.tribbler.posting import PROCESSES, Posting
+from nuncius.store.server.embedded import EmbeddedServer
 
 OK, NO_USER, NO_TARGET, EXISTS = TribbleStatus
 

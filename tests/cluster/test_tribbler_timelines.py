@@ -9,11 +9,11 @@ import pytest
 
 from cluster.tribbler_world import World, world
 from nuncius.broker import Broker
-from nuncius.cluster import tribbler_recent
-from nuncius.cluster.storage import NoAnswer
-from nuncius.cluster.tribbler_model import LIMIT, timeline_key
-from nuncius.cluster.tribbler_recent import Posts, Recent
-from nuncius.cluster.tribbler_timelines import PROGRESS, Progress, Timeline
+from nuncius.ring.storage import NoAnswer
+from nuncius.ring.tribbler import recent as tribbler_recent
+from nuncius.ring.tribbler.model import LIMIT, timeline_key
+from nuncius.ring.tribbler.recent import Posts, Recent
+from nuncius.ring.tribbler.timelines import PROGRESS, Progress, Timeline
 
 AUTHORS = [f"author-{n}" for n in range(30)]
 

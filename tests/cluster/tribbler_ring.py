@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from nuncius.broker import Broker
-from nuncius.cluster.ring_settings import RingSettings
 from nuncius.doors.tribbler.door import TribblerDoor
+from nuncius.ring.settings import RingSettings
 
 SECONDS = 120
 

@@ -5,19 +5,19 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from nuncius.cluster.lease_clock import Clock
-from nuncius.cluster.leases import Leases
-from nuncius.cluster.ring import Place, Ring
-from nuncius.cluster.storage import Post, Status
-from nuncius.cluster.storage_owner import Owner
-from nuncius.cluster.storage_peers import Found
-from nuncius.cluster.storage_ring import RingStorage
-from nuncius.cluster.tribbler import Tribbler
-from nuncius.cluster.tribbler_local import LocalPosts
-from nuncius.cluster.tribbler_model import user_key
-from nuncius.cluster.tribbler_posting import Posting
-from nuncius.cluster.tribbler_recent import Posts
-from nuncius.store.keys import Keys, Mention
+from nuncius.ring.lease_clock import Clock
+from nuncius.ring.leases import Leases
+from nuncius.ring.owner import Owner
+from nuncius.ring.peers import Found
+from nuncius.ring.ring import Place, Ring
+from nuncius.ring.storage import Post, Status
+from nuncius.ring.storage_ring import RingStorage
+from nuncius.ring.tribbler.local import LocalPosts
+from nuncius.ring.tribbler.model import user_key
+from nuncius.ring.tribbler.posting import Posting
+from nuncius.ring.tribbler.recent import Posts
+from nuncius.ring.tribbler.tribbler import Tribbler
+from nuncius.store.calls.keys import Keys, Mention
 from nuncius.store.store import Store
 
 

@@ -15,9 +15,9 @@ from websockets.exceptions import InvalidStatus
 
 from cli.commands import NUNCIUS, node, nuncius
 from nuncius.broker import Broker
-from nuncius.cli.console_keeper import Keeper, console_command
 from nuncius.console.guard import Guard, is_from_here
 from nuncius.doors.http.door import HttpDoor
+from nuncius.node.console_process import Keeper, console_command
 
 SAYS_WHY = 'import sys; sys.stdin.readline(); print(\'{"error": "no such luck"}\'); sys.exit(1)'
 DIES = "import sys; sys.stdin.readline(); sys.exit(3)"

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from nuncius.broker import Broker
-from nuncius.broker.facts import Facts
-from nuncius.broker.facts_page import Wish
+from nuncius.broker.observe.facts import Facts
+from nuncius.broker.observe.facts_page import Wish
 from nuncius.cluster.members import Members
 from nuncius.console.nodes import CONNECTIONS, STATS, Answer, NodeDoesNotAnswer, Nodes
 from nuncius.console.pages.clients import page_of

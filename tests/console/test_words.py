@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from nuncius.broker.errors import InvalidInput
-from nuncius.broker.facts import Overview, alarms_of
-from nuncius.broker.facts_page import Wish
 from nuncius.broker.model import Retention
+from nuncius.broker.observe.facts import Overview, alarms_of
+from nuncius.broker.observe.facts_page import Wish
 from nuncius.cli.app import build
 from nuncius.console import pages
 from nuncius.console.leases import in_words

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nuncius import testing
 from nuncius.client import AsyncClient, AsyncSubscription, NunciusError
-from nuncius.store import embedded
+from nuncius.store.server import embedded
 
 PUBLISHERS = 16
 TOPIC, QUEUE = "crash", "crash"

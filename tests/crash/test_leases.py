@@ -12,7 +12,8 @@ import pytest
 
 from broker.acknowledging import lease, node
 from broker.inside import put, queue
-from nuncius.broker import Broker, listener
+from nuncius.broker import Broker
+from nuncius.broker.background import listener
 from nuncius.broker.limits import Limits
 from nuncius.broker.model import Letter
 from nuncius.store.driver import Connection

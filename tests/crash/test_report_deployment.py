@@ -14,7 +14,7 @@ import pytest
 from cluster.http_caller import Caller
 from cluster.processes import Process
 from fix_store import _database
-from nuncius.store.embedded import EmbeddedServer
+from nuncius.store.server.embedded import EmbeddedServer
 
 TOPICS = ("T-1", "T-2", "T-3")
 PRODUCERS = ("T-1", "T-2", "T-3", "T-1", "T-2")

@@ -11,12 +11,12 @@ import pytest
 
 from doors.tribbler.ring_process import RingProcess
 from fix_store import new_folder
-from nuncius.cluster.ring import hash_of
-from nuncius.cluster.storage import NoAnswer, StorageError
 from nuncius.doors.tribbler.caller import Caller
 from nuncius.doors.tribbler.storage_peer import RpcPeer
-from nuncius.store import embedded
-from nuncius.store.keys import APPEND, PUT
+from nuncius.ring.ring import hash_of
+from nuncius.ring.storage import NoAnswer, StorageError
+from nuncius.store.calls.keys import APPEND, PUT
+from nuncius.store.server import embedded
 from racing import until
 
 HALF = 2**31

@@ -11,7 +11,7 @@ import pytest
 
 from nuncius import testing
 from nuncius.client import NunciusError
-from nuncius.store import embedded
+from nuncius.store.server import embedded
 from racing import until
 
 

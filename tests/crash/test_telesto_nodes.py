@@ -8,8 +8,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from nuncius import testing
-from nuncius.doors.telesto import telesto_table as table
-from nuncius.doors.telesto.telesto_table import Dialect, ErrorType, ReadMode
+from nuncius.doors.telesto import table
+from nuncius.doors.telesto.table import Dialect, ErrorType, ReadMode
 from telesto_peer import Peer, message
 
 CLIENTS = 24

@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from nuncius.doors.telesto import documentation
-from nuncius.doors.telesto.packets import ANSWERS, REQUESTS, ErrorCode
+from nuncius.doors.native import documentation
+from nuncius.wire.packets import ANSWERS, REQUESTS, ErrorCode
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "protocol.md"
 

@@ -19,18 +19,19 @@ from doors.unreading import (
 )
 from nuncius.broker import Broker
 from nuncius.broker.limits import Limits
-from nuncius.cluster.link_server import LinkServer
+from nuncius.cluster.link.server import LinkServer
 from nuncius.doors.http.door import HttpDoor
+from nuncius.doors.native.door import TelestoDoor
 from nuncius.doors.stomp.door import StompDoor
-from nuncius.doors.telesto import native, packets
-from nuncius.doors.telesto import telesto_table as table
-from nuncius.doors.telesto.door import TelestoDoor
-from nuncius.doors.telesto.telesto_codec import Codec
-from nuncius.doors.telesto.telesto_table import ClientMode, Dialect
+from nuncius.doors.telesto import table
+from nuncius.doors.telesto.codec import Codec
+from nuncius.doors.telesto.table import ClientMode, Dialect
 from nuncius.doors.tribbler.door import TribblerDoor
 from nuncius.doors.tribbler.rpc_codec import CONNECT
 from nuncius.doors.zeromq.door import ZeromqDoor
 from nuncius.doors.zeromq.zmtp_codec import GREETING, encode
+from nuncius.wire import codec as native
+from nuncius.wire import packets
 
 SHORT = 0.2  # seconds
 LONG = 3600.0

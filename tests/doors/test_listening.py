@@ -9,7 +9,7 @@ import pytest
 
 from nuncius.broker import Broker
 from nuncius.doors import listening
-from nuncius.doors.telesto.door import TelestoDoor
+from nuncius.doors.native.door import TelestoDoor
 from nuncius.doors.wire import Wire
 
 TWO = ("127.0.0.1", "127.0.0.2")  # as a name may stand for both families' loopback

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Self
 
 from nuncius.client import AsyncClient
-from nuncius.doors.telesto import native, packets
-from nuncius.doors.telesto import telesto_table as table
-from nuncius.doors.telesto.telesto_codec import Codec
-from nuncius.doors.telesto.telesto_table import ClientMode, Dialect
+from nuncius.doors.telesto import table
+from nuncius.doors.telesto.codec import Codec
+from nuncius.doors.telesto.table import ClientMode, Dialect
 from nuncius.doors.zeromq.zmtp_codec import GREETING, encode
+from nuncius.wire import codec as native
+from nuncius.wire import packets
 
 LARGE = 8 << 20  # bytes of a message
 AFTER_AN_ANSWER = b"<wait>"

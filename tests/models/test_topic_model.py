@@ -8,7 +8,7 @@ from models.world import SETTINGS, World, world
 from nuncius.broker import Broker
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription
 from nuncius.broker.model import Placed, Publisher, Retention
-from nuncius.store.publishing import partition_of
+from nuncius.store.calls.publishing import partition_of
 
 few = st.integers(0, 2)
 KEYS = ["a", "b", "c", None]

@@ -8,8 +8,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertSchemaEqual
 
 from nuncius.pipeline import history
-from nuncius.pipeline.jobs import audit_delivered, audit_stored
-from nuncius.pipeline.jobs.audit_findings import FINDINGS, SUSPECTS, findings
+from nuncius.pipeline.jobs.auditing import delivered as audit_delivered
+from nuncius.pipeline.jobs.auditing import stored as audit_stored
+from nuncius.pipeline.jobs.auditing.findings import FINDINGS, SUSPECTS, findings
 from nuncius.pipeline.jobs.frames import frame
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

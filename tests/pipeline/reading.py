@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from nuncius.pipeline.batch import BatchReader
-from nuncius.pipeline.schema import SCHEMA
-from nuncius.pipeline.stream import StreamReader
+from nuncius.pipeline.source.batch import BatchReader
+from nuncius.pipeline.source.schema import SCHEMA
+from nuncius.pipeline.source.stream import StreamReader
 
 
 def table(

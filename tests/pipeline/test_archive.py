@@ -15,7 +15,7 @@ from nuncius.pipeline.jobs.job import Context
 from nuncius.pipeline.lake import Lake, LakeFile
 from nuncius.pipeline.lake.archive import Archive, copy
 from nuncius.pipeline.lake.stretches import Stretch
-from nuncius.pipeline.options import moment, parse
+from nuncius.pipeline.source.options import moment, parse
 from pipeline.archiving import archive, archived, confirmed, ranges, stored
 from pipeline.filling import create, drop_before, fill, partition_ids, publish, sql, value
 from pipeline.lakes import offsets

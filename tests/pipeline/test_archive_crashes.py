@@ -19,7 +19,7 @@ from nuncius.pipeline.lake import Lake, LakeFile, ledger
 from nuncius.pipeline.lake.archive import Archive
 from nuncius.pipeline.lake.maintenance import compact, expire
 from nuncius.pipeline.lake.table import Overtaken
-from nuncius.pipeline.subscription import Subscription
+from nuncius.pipeline.source.subscription import Subscription
 from pipeline.archiving import archive, archived, confirmed, ranges
 from pipeline.filling import fill, partition_ids, sql, value
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from nuncius.pipeline.lake import Lake
 from nuncius.pipeline.lake.maintenance import compact
-from nuncius.pipeline.schema import EXTRA, SCHEMA
+from nuncius.pipeline.source.schema import EXTRA, SCHEMA
 from pipeline.archiving import archive
 from pipeline.filling import fill, partition_ids, publish, value
 

@@ -8,10 +8,11 @@ import pytest
 from fix_store import other_database
 from nuncius.pipeline import place
 from nuncius.pipeline.errors import InvalidOption
-from nuncius.store import embedded, environment
+from nuncius.store import environment
 from nuncius.store.address import shown
-from nuncius.store.embedded import EmbeddedServer
 from nuncius.store.errors import StoreUnavailable
+from nuncius.store.server import embedded
+from nuncius.store.server.embedded import EmbeddedServer
 
 
 def test_the_store_is_an_option_whatever_its_case(dsn: str) -> None:

@@ -84,8 +84,9 @@ def test_what_is_sent_to_executors(tmp_path: Path) -> None:
     done = python(f"""
         import sys
         sys.path.insert(0, {str(archive)!r})
-        import nuncius.pipeline.sink, nuncius.pipeline.sink_topics, nuncius.pipeline.source, pyspark_nuncius
-        print(nuncius.pipeline.sink.__file__)
+        import nuncius.pipeline.sink.sink, nuncius.pipeline.sink.topics, nuncius.pipeline.source.source
+        import pyspark_nuncius
+        print(nuncius.pipeline.sink.sink.__file__)
     """)
     assert done.stdout.startswith(str(archive)), done.stderr
 

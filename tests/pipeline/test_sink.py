@@ -9,8 +9,8 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
+from nuncius.store.calls.publishing import partition_of
 from nuncius.store.driver import Connection
-from nuncius.store.publishing import partition_of
 from pipeline.filling import create, sql, value
 from pipeline.written import bodies, entries, numbers, write
 

@@ -16,8 +16,8 @@ from pyspark.sql.types import (
 )
 
 from nuncius.pipeline.errors import InvalidOption, InvalidSchema, PipelineError
-from nuncius.pipeline.sink import BatchWriter, StreamWriter
-from nuncius.pipeline.sink_options import Target, target
+from nuncius.pipeline.sink.options import Target, target
+from nuncius.pipeline.sink.sink import BatchWriter, StreamWriter
 from pipeline.filling import value
 from pipeline.tasks import table, task
 from pipeline.written import bodies, entries

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 from nuncius.pipeline import place
 from nuncius.pipeline.errors import PipelineError, ReplayDiffers
-from nuncius.pipeline.sink import write
-from nuncius.pipeline.sink_options import Target
-from nuncius.pipeline.sink_publisher import Batch
+from nuncius.pipeline.sink.options import Target
+from nuncius.pipeline.sink.publisher import Batch
+from nuncius.pipeline.sink.sink import write
 from pipeline.cluster import until
 from pipeline.filling import sql, value
 from pipeline.written import messages, numbers

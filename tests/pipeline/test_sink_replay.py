@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from nuncius.pipeline.errors import PipelineError, ReplayDiffers
-from nuncius.pipeline.sink import finish, write
-from nuncius.pipeline.sink_options import Target
-from nuncius.pipeline.sink_publisher import Batch
+from nuncius.pipeline.sink.options import Target
+from nuncius.pipeline.sink.publisher import Batch
+from nuncius.pipeline.sink.sink import finish, write
 from pipeline.filling import create, sql, value
 from pipeline.written import bodies, entries, numbers
 from pipeline.written import write as append
@@ -200,7 +200,7 @@ def test_a_connection_that_breaks(dsn: str) -> None:
 
 def test_a_store_that_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that does not come back is an error that names it, without its password."""
-    monkeypatch.setattr("nuncius.pipeline.sink_link.PATIENCE", 0)
+    monkeypatch.setattr("nuncius.pipeline.sink.link.PATIENCE", 0)
     gone = topic("postgresql://nobody:secret@127.0.0.1:1/none")
     with pytest.raises(
         Exception, match=r"the store at postgresql://nobody:\*\*\*@127.0.0.1:1/none has not answered"

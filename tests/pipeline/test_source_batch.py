@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from nuncius.pipeline.schema import EXTRA, SCHEMA
+from nuncius.pipeline.source.schema import EXTRA, SCHEMA
 from pipeline.filling import create, drop_before, fill, partition_ids, publish, sql, value
 from pipeline.reading import batch_reader, everything, offsets, table
 

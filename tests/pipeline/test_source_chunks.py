@@ -9,11 +9,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from nuncius.pipeline import chunks, link, place
+from nuncius.pipeline import link, place
 from nuncius.pipeline.catalogue import Partition, look, stores
 from nuncius.pipeline.errors import DataLoss
-from nuncius.pipeline.options import parse
-from nuncius.pipeline.schema import EXTRA, SCHEMA
+from nuncius.pipeline.source import chunks
+from nuncius.pipeline.source.options import parse
+from nuncius.pipeline.source.schema import EXTRA, SCHEMA
 from pipeline.filling import create, drop_before, fill, publish, sql, value
 from pipeline.reading import batch_reader, everything, table
 

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from nuncius.pipeline.errors import DataLoss
-from nuncius.pipeline.stream import Offset, StreamReader
+from nuncius.pipeline.source.stream import Offset, StreamReader
 from pipeline.filling import create, drop_before, fill, publish, sql, value
 from pipeline.reading import batch_reader, catch_up, everything, stream_reader
 

@@ -1,10 +1,10 @@
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from nuncius.pipeline import schema
 from nuncius.pipeline.errors import InvalidOption, InvalidSchema
-from nuncius.pipeline.options import ReadOptions, parse
-from nuncius.pipeline.positions import Place, decode, encode, share
+from nuncius.pipeline.source import schema
+from nuncius.pipeline.source.options import ReadOptions, parse
+from nuncius.pipeline.source.positions import Place, decode, encode, share
 
 STORE = "postgresql://nowhere/nuncius"
 

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from fix_store import _database
 from nuncius.pipeline import link
 from nuncius.pipeline.errors import DataLoss, PipelineError
-from nuncius.store.embedded import EmbeddedServer
+from nuncius.store.server.embedded import EmbeddedServer
 from pipeline.filling import create, partition_ids, publish, sql, value
 from pipeline.reading import batch_reader, catch_up, everything, offsets, stream_reader, table
 

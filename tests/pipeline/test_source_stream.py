@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from nuncius.pipeline.schema import SCHEMA
-from nuncius.pipeline.slices import Slice
+from nuncius.pipeline.source.schema import SCHEMA
+from nuncius.pipeline.source.slices import Slice
 from pipeline.filling import create, fill, grow, publish, sql
 from pipeline.reading import Followed, catch_up, follow, stream_reader
 

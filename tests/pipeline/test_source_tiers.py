@@ -8,8 +8,8 @@ from pyspark.sql.types import StructType
 
 from nuncius.pipeline.errors import DataLoss, PipelineError
 from nuncius.pipeline.lake import Lake
-from nuncius.pipeline.schema import EXTRA, SCHEMA
-from nuncius.pipeline.slices import Slice
+from nuncius.pipeline.source.schema import EXTRA, SCHEMA
+from nuncius.pipeline.source.slices import Slice
 from pipeline.filling import create, drop_before, fill, partition_ids, sql
 from pipeline.lakes import BEGINNING, put
 from pipeline.reading import batch_reader, everything, stream_reader

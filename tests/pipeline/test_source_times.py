@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nuncius.pipeline import times
 from nuncius.pipeline.catalogue import look, stores
-from nuncius.pipeline.options import moment, parse
+from nuncius.pipeline.source import times
+from nuncius.pipeline.source.options import moment, parse
 from pipeline.filling import drop_before, fill, sql
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

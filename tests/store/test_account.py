@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from nuncius.store import account as accounts
-from nuncius.store import embedded
-from nuncius.store.account import Account
 from nuncius.store.errors import DataDirectoryError
+from nuncius.store.server import account as accounts
+from nuncius.store.server import embedded
+from nuncius.store.server.account import Account
 
 NOBODY = Account(65534, 65534)
 CONNECT = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fix_store import let_in
-from nuncius.store import embedded
-from nuncius.store.combiner import SPLIT_ROWS, Call, Combiner, Detour
+from nuncius.store.combiner.combiner import SPLIT_ROWS, Call, Combiner, Detour
 from nuncius.store.driver import Connection
 from nuncius.store.errors import CallFailed, OutcomeUnknown, StoreUnavailable
+from nuncius.store.server import embedded
 from nuncius.store.store import Store
 from racing import backends, until, until_somebody_waits
 

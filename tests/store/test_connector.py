@@ -10,10 +10,10 @@ import pytest
 
 from fix_servers import OwnServer, Pair
 from nuncius.store import connector as connectors
-from nuncius.store import embedded
 from nuncius.store.connecting import Host, connect, connect_anywhere, hosts
 from nuncius.store.driver import Connection
 from nuncius.store.errors import OutcomeUnknown, StoreUnavailable
+from nuncius.store.server import embedded
 from nuncius.store.store import Store
 from nuncius.testing import free_port
 from racing import until, until_somebody_waits

@@ -16,15 +16,15 @@ import asyncpg
 import psutil
 import pytest
 
-from nuncius.store import embedded
-from nuncius.store.datadir import DataDirectory
 from nuncius.store.errors import DataDirectoryError, ServerStartError
+from nuncius.store.server import embedded
+from nuncius.store.server.datadir import DataDirectory
 from nuncius.testing import free_port
 
 START = """
 import sys, os, signal
 from pathlib import Path
-from nuncius.store import embedded
+from nuncius.store.server import embedded
 server = embedded.start(Path(sys.argv[1]))
 print(server.pid, server.started_here, flush=True)
 if sys.argv[2] == "die":
@@ -297,8 +297,8 @@ def test_socket_directory_of_a_stranger(data_dir: Path, monkeypatch: pytest.Monk
 NAMELESS = """
 import encodings.idna, os, sys
 from pathlib import Path
-from nuncius.cli import embedding
-from nuncius.store import embedded
+from nuncius.node import embedding
+from nuncius.store.server import embedded
 from nuncius.store.errors import StoreError
 
 os.setgroups([])

@@ -3,11 +3,11 @@
 import asyncpg
 import pytest
 
-from nuncius.store.combiner import Detour
+from nuncius.store.calls.exchanging import Exchange, ExchangeCall, is_take
+from nuncius.store.calls.putting import Letter, MissingQueues, PutCall, Stored
+from nuncius.store.calls.taking import Again, Message, TakeCall
+from nuncius.store.combiner.combiner import Detour
 from nuncius.store.driver import Connection
-from nuncius.store.exchanging import Exchange, ExchangeCall, is_take
-from nuncius.store.putting import Letter, MissingQueues, PutCall, Stored
-from nuncius.store.taking import Again, Message, TakeCall
 from store.queue_sql import queue
 
 

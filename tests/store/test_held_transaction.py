@@ -7,9 +7,9 @@ from typing import Any
 import asyncpg
 import pytest
 
+from nuncius.store.calls.taking import TakeCall, Taker
 from nuncius.store.driver import Connection
 from nuncius.store.store import PLANS
-from nuncius.store.taking import TakeCall, Taker
 from store.publishing_sql import Send, publish_many, publisher, topic
 from store.queue_sql import Run, depth, put_many, queue
 

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fix_store import let_in
+from nuncius.store.combiner.lane import Lane
 from nuncius.store.connector import Connector
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreUnavailable
-from nuncius.store.lane import Lane
 from nuncius.store.store import Store
 from racing import backends, terminate, until
 

@@ -8,9 +8,10 @@ import asyncpg
 import pytest
 
 from fix_store import other_database
-from nuncius.store import migrations, pgbinaries
+from nuncius.store import migrations
 from nuncius.store.driver import Connection
 from nuncius.store.errors import DatabaseTooNew, StoreError, UnsupportedServer
+from nuncius.store.server import pgbinaries
 from store.catalogue import describe
 
 SQL = Path(migrations.__file__).parent / "sql"

@@ -10,8 +10,8 @@ import pytest
 
 from fix_store import new_folder
 from nuncius import testing
-from nuncius.store import account as accounts
 from nuncius.store.errors import StoreUnavailable, UnsupportedServer
+from nuncius.store.server import account as accounts
 from nuncius.store.store import Store
 from racing import until
 

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fix_connections import Connect
+from nuncius.store.calls.publishing import partition_of
 from nuncius.store.driver import Connection
-from nuncius.store.publishing import partition_of
 from racing import until_waiting
 from store.publishing_sql import Send, bodies, publish_many, publisher, topic
 

@@ -8,8 +8,8 @@ import asyncpg
 import pytest
 
 from fix_connections import Connect
+from nuncius.store.calls.taking import BY_PRIORITY, BY_TIME, TakeCall, Taker
 from nuncius.store.driver import Connection
-from nuncius.store.taking import BY_PRIORITY, BY_TIME, TakeCall, Taker
 from racing import until_waiting
 from store.publishing_sql import publisher
 from store.queue_sql import Ask, Run, depth, put_many, queue, take_many, taken

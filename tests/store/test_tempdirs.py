@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nuncius.store import account, embedded, tempdirs
+from nuncius.store import tempdirs
+from nuncius.store.server import account, embedded
 
 OWNER = """
 import sys

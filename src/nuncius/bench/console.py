@@ -21,7 +21,8 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from nuncius.bench.nodes import DOORS, ports_of_node
 from nuncius.bench.result import Goal, Result, progress
-from nuncius.store import embedded, migrations
+from nuncius.store import migrations
+from nuncius.store.server import embedded
 
 GOALS = (
     Goal("page_ms_p95", at_most=1000),
@@ -128,7 +129,7 @@ async def _pages(base: str) -> dict[str, float]:
 
 async def _publish(url: str, seconds: float) -> float:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "nuncius.bench.load", "publish_256", url, str(seconds)),
+        *(sys.executable, "-m", "nuncius.bench.load.core", "publish_256", url, str(seconds)),
         stdout=asyncio.subprocess.PIPE,
     )
     out, _ = await process.communicate()

@@ -18,7 +18,7 @@ from nuncius.bench.limits import BODY, RAW_ROWS, appends, engine_limit
 from nuncius.bench.nodes import node
 from nuncius.bench.result import Goal, Result, progress
 from nuncius.broker import Broker
-from nuncius.store import embedded
+from nuncius.store.server import embedded
 
 GOALS = (
     Goal("raw_append", "engine_limit", at_least=0.4),
@@ -79,7 +79,7 @@ class Run:
         """Figures of a load generator in a process of its own."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "nuncius.bench.load", name, url, str(amount)),
+            *("-m", "nuncius.bench.load.core", name, url, str(amount)),
             stdout=asyncio.subprocess.PIPE,
         )
         out, _ = await process.communicate()

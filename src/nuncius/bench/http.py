@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.progress import Progress
 
 from nuncius.bench.http_cluster import balanced_produce
-from nuncius.bench.http_load import CONNECTIONS, fill, generator
-from nuncius.bench.http_sockets import call
 from nuncius.bench.limits import BODY, RAW_ROWS, appends
+from nuncius.bench.load.http import CONNECTIONS, fill, generator
+from nuncius.bench.load.http_sockets import call
 from nuncius.bench.nodes import ports_of_node
 from nuncius.bench.result import Goal, Result, progress
-from nuncius.store import embedded
+from nuncius.store.server import embedded
 
 GOALS = (
     Goal(f"produce_{CONNECTIONS}", "raw_append", at_least=0.04),
@@ -115,7 +115,7 @@ async def _growth(bar: Progress, port: int, seconds: float, topics: list[str]) -
 async def _load(bar: Progress, name: str, port: int, seconds: float, *topic: str) -> dict[str, float]:
     bar.update(bar.tasks[0].id, description=" ".join([name, *topic]))
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "nuncius.bench.http_load", name, str(port), str(seconds / ROUNDS), *topic),
+        *(sys.executable, "-m", "nuncius.bench.load.http", name, str(port), str(seconds / ROUNDS), *topic),
         stdout=asyncio.subprocess.PIPE,
     )
     out, _ = await process.communicate()

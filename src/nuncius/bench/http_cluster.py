@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from nuncius.bench.http_load import CONNECTIONS
+from nuncius.bench.load.http import CONNECTIONS
 
 ROLES = ("balancer", "writer", "reader", "reader", "broker", "broker")
 
@@ -50,7 +50,7 @@ async def balanced_produce(data_dir: Path, seconds: float) -> dict[str, float]:
     """Single messages a second through all of them; `balanced_produce_64`."""
     async with cluster(data_dir) as port:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "nuncius.bench.http_load", "produce", str(port), str(seconds)),
+            *(sys.executable, "-m", "nuncius.bench.load.http", "produce", str(port), str(seconds)),
             stdout=asyncio.subprocess.PIPE,
         )
         out, _ = await process.communicate()

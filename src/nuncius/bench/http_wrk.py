@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from nuncius.bench.http_sockets import Run
+from nuncius.bench.load.http_sockets import Run
 
 SCRIPT = Path(__file__).with_suffix(".lua")
 PATIENCE = "10s"  # an answer that takes longer is an error

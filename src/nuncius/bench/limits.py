@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import asyncpg
 
-from nuncius.store.publishing import SQL as PUBLISH
+from nuncius.store.calls.publishing import SQL as PUBLISH
 
 BODY = bytes(range(100))
 COPY_ROWS = 10_000

@@ -19,7 +19,7 @@ from nuncius.pipeline import session
 from nuncius.pipeline.jobs import find
 from nuncius.pipeline.jobs.job import Context
 from nuncius.pipeline.place import connect
-from nuncius.store import embedded
+from nuncius.store.server import embedded
 
 GOALS = (
     Goal("read_vs_jdbc", at_least=0.9),

@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 from nuncius.bench.limits import RAW_ROWS, appends
+from nuncius.bench.load.stomp import BURST
 from nuncius.bench.nodes import ports_of_node
 from nuncius.bench.result import Goal, Result, progress
-from nuncius.bench.stomp_load import BURST
-from nuncius.store import embedded
+from nuncius.store.server import embedded
 
 GOALS = (
     Goal("send_receipt_256", "raw_append", at_least=0.12),
@@ -43,7 +43,7 @@ class Run:
     async def load(self, name: str, port: int, amount: float) -> dict[str, float]:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "nuncius.bench.stomp_load", name, str(port), str(amount)),
+            *("-m", "nuncius.bench.load.stomp", name, str(port), str(amount)),
             stdout=asyncio.subprocess.PIPE,
         )
         out, _ = await process.communicate()

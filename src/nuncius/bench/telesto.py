@@ -12,10 +12,10 @@ import uvloop
 from rich.console import Console
 from rich.progress import Progress
 
+from nuncius.bench.load.telesto import Outcome, Settings
 from nuncius.bench.nodes import node
 from nuncius.bench.result import Goal, Result, progress
-from nuncius.bench.telesto_load import Outcome, Settings
-from nuncius.store import embedded
+from nuncius.store.server import embedded
 
 GOALS = (
     Goal("messages_per_s", at_least=5000),
@@ -79,7 +79,7 @@ async def _measure(data_dir: Path, shape: Shape, seconds: float, trace: Path | N
         async with _nodes(data_dir, shape, options) as addresses:
             settings = Settings(addresses, shape.clients, seconds, "" if trace is None else str(trace))
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "nuncius.bench.telesto_load"),
+                *(sys.executable, "-m", "nuncius.bench.load.telesto"),
                 msgspec.json.encode(settings).decode(),
                 stdout=asyncio.subprocess.PIPE,
             )

@@ -20,8 +20,8 @@ from rich.progress import Progress
 
 from nuncius.bench.limits import RAW_ROWS, appends
 from nuncius.bench.result import Goal, Result, progress
-from nuncius.bench.tribbler_data import START, Seeds, graph
-from nuncius.bench.tribbler_ring import Nodes, nodes
+from nuncius.bench.ring.data import START, Seeds, graph
+from nuncius.bench.ring.ring import Nodes, nodes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +60,7 @@ class Run:
 
     async def load(self, name: str, addresses: Sequence[str], *users: str) -> dict[str, float]:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "nuncius.bench.tribbler_load", name, ",".join(addresses)),
+            *(sys.executable, "-m", "nuncius.bench.load.tribbler", name, ",".join(addresses)),
             *(str(self.seconds), *users),
             stdout=asyncio.subprocess.PIPE,
         )

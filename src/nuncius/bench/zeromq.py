@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 from nuncius.bench.limits import RAW_ROWS, appends
+from nuncius.bench.load.zeromq import CLIENTS, LOADS
 from nuncius.bench.nodes import ports_of_node
 from nuncius.bench.result import Goal, Result, progress
-from nuncius.bench.zeromq_load import CLIENTS, LOADS
-from nuncius.store import embedded
+from nuncius.store.server import embedded
 
 GOALS = (
     Goal(f"put_{CLIENTS}", "raw_append", at_least=0.05),
@@ -56,7 +56,7 @@ async def _run(bar: Progress, data_dir: Path, seconds: float) -> dict[str, float
 
 async def _load(name: str, url: str, seconds: float) -> dict[str, float]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "nuncius.bench.zeromq_load", name, url, str(seconds)),
+        *(sys.executable, "-m", "nuncius.bench.load.zeromq", name, url, str(seconds)),
         stdout=asyncio.subprocess.PIPE,
     )
     out, _ = await process.communicate()

@@ -1,21 +1,21 @@
 """What the broker's callers handle: the data of the domain, from wherever it is made."""
 
 from nuncius.broker.clients import FULL, READ_ONLY, Client
-from nuncius.broker.feed import Feed
-from nuncius.broker.feed_parts import Batch
-from nuncius.broker.pubsub import Get
-from nuncius.broker.queue import Queue, QueueInfo
-from nuncius.broker.subscriptions import Reader, Subscription, SubscriptionInfo
-from nuncius.broker.tails import Chunk, Slice
-from nuncius.broker.topic import PartitionInfo, Publisher, Retention, Topic, TopicInfo
+from nuncius.broker.delivery.feed import Feed
+from nuncius.broker.delivery.feed_parts import Batch
+from nuncius.broker.delivery.pubsub import Get
+from nuncius.broker.delivery.subscriptions import Reader, Subscription, SubscriptionInfo
+from nuncius.broker.delivery.tails import Chunk, Slice
+from nuncius.broker.queues.queue import Queue, QueueInfo
+from nuncius.broker.queues.waiter import Waiter
+from nuncius.broker.topics.topic import PartitionInfo, Publisher, Retention, Topic, TopicInfo
 from nuncius.broker.transactions import Transaction
-from nuncius.broker.waiter import Waiter
-from nuncius.store.fetching import Entries
+from nuncius.store.calls.fetching import Entries
+from nuncius.store.calls.publishing import Placed
+from nuncius.store.calls.putting import Letter, Stored
+from nuncius.store.calls.sequences import Found, Turn
+from nuncius.store.calls.taking import BY_PRIORITY, BY_TIME, Leased, Message
 from nuncius.store.pressure import Pressure
-from nuncius.store.publishing import Placed
-from nuncius.store.putting import Letter, Stored
-from nuncius.store.sequences import Found, Turn
-from nuncius.store.taking import BY_PRIORITY, BY_TIME, Leased, Message
 
 __all__ = [
     "BY_PRIORITY",

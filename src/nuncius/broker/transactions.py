@@ -7,17 +7,17 @@ from typing import Any
 
 import asyncpg
 
+from nuncius.broker.delivery.feed import Feed
+from nuncius.broker.delivery.feeds import Feeds
+from nuncius.broker.delivery.outstanding import Given, Place
 from nuncius.broker.errors import CallFailed, InvalidInput
-from nuncius.broker.feed import Feed
-from nuncius.broker.feeds import Feeds
-from nuncius.broker.outstanding import Given, Place
-from nuncius.broker.publishing import Publishing, Stale
-from nuncius.broker.queues import Queues
-from nuncius.broker.topic import Publisher
-from nuncius.broker.topics import Topics
-from nuncius.store.acknowledging import Acknowledgement, Noted
+from nuncius.broker.queues.queues import Queues
+from nuncius.broker.topics.publishing import Publishing, Stale
+from nuncius.broker.topics.topic import Publisher
+from nuncius.broker.topics.topics import Topics
+from nuncius.store.calls.acknowledging import Acknowledgement, Noted
+from nuncius.store.calls.putting import Letter
 from nuncius.store.driver import Connection
-from nuncius.store.putting import Letter
 from nuncius.store.store import POOL_SIZE, Store
 
 log = logging.getLogger(__name__)

@@ -5,32 +5,29 @@ from typing import Annotated
 
 import typer
 
-# In the order of the help. A module that is named like its command has no other.
-COMMANDS = (
-    "up",
-    "node_command",
-    "status",
-    "top",
-    "doctor",
-    "demo",
-    "tour",
-    "console",
-    "migrate",
-    "queues",
-    "topics",
-    "messages",
-    "pubsub",
-    "pipeline",
-    "cluster",
-    "tribbler",
-    "stomp_client",
-    "trib",
-    "kv",
-    "bench",
-)
-
-# Commands whose module has another name, because theirs is taken.
-MODULES = {"node": "node_command"}
+# The module of each first word, under `nuncius.cli.commands`, in the order of the help.
+COMMANDS = {
+    "up": "nodes.up",
+    "node": "nodes.node_command",
+    "status": "status",
+    "top": "top",
+    "doctor": "doctor.doctor",
+    "demo": "demo.demo",
+    "tour": "demo.tour",
+    "console": "console",
+    "migrate": "migrate",
+    "queue": "queues",
+    "topic": "topics",
+    "messages": "messages.messages",
+    "pubsub": "programs.pubsub",
+    "pipeline": "pipeline.pipeline",
+    "cluster": "nodes.cluster",
+    "tribbler": "nodes.tribbler",
+    "stomp-client": "programs.stomp_client",
+    "trib": "programs.trib",
+    "kv": "programs.kv",
+    "bench": "bench",
+}
 
 
 def build(first: str = "") -> typer.Typer:
@@ -44,9 +41,8 @@ def build(first: str = "") -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    first = MODULES.get(first, first)
-    for name in (first,) if first in COMMANDS else COMMANDS:
-        importlib.import_module(f"nuncius.cli.{name}").register(app)
+    for module in [COMMANDS[first]] if first in COMMANDS else COMMANDS.values():
+        importlib.import_module(f"nuncius.cli.commands.{module}").register(app)
     return app
 
 

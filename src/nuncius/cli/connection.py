@@ -12,10 +12,11 @@ import typer
 
 from nuncius.cli.errors import INTERRUPTED
 from nuncius.cli.output import Format, StreamFormat
-from nuncius.client import AsyncClient, CannotConnect, NotFound, NunciusError, address
-from nuncius.client.caller import Caller
-from nuncius.doors.telesto.packets import Hello
+from nuncius.client import AsyncClient, CannotConnect, NotFound, NunciusError
+from nuncius.client.connection import address
+from nuncius.client.connection.caller import Caller
 from nuncius.store import environment
+from nuncius.wire.packets import Hello
 
 Url = Annotated[
     str, typer.Option("--url", envvar=environment.URL, help="Where the broker is.", show_default=True)

@@ -5,7 +5,8 @@
 
 import sys
 
-from nuncius.cli.logs import escape
+from nuncius.node import explaining
+from nuncius.node.logs import escape
 from nuncius.store import environment
 
 FAILED = 1
@@ -16,11 +17,11 @@ INTERRUPTED = 130
 
 
 def explain(error: BaseException) -> str:
-    """The error as one line for a person."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    if not _is_expected(error):
-        text = f"internal error: {type(error).__name__}: {text} (NUNCIUS_DEBUG=1 shows more)"
-    return escape(text)
+    """Return the error as one line for a person."""
+    from nuncius.client.errors import NunciusError
+    from nuncius.pipeline.errors import PipelineError
+
+    return explaining.explain(error, (NunciusError, PipelineError))
 
 
 def exit_code(error: BaseException) -> int:
@@ -50,27 +51,3 @@ def report(error: BaseException) -> int:
 def complain(text: str) -> None:
     """Say something on stderr in a command that goes on."""
     sys.stderr.write(f"nuncius: {escape(text)}\n")
-
-
-def _is_expected(error: BaseException) -> bool:
-    """Whether the error is one of those whose message was written for the user."""
-    import asyncpg
-
-    from nuncius.cli.node import NodeError
-    from nuncius.client.errors import NunciusError
-    from nuncius.doors.telesto.trace import TraceUnavailable
-    from nuncius.pipeline.errors import PipelineError
-    from nuncius.store.errors import StoreError
-
-    expected = (
-        NodeError,
-        NunciusError,
-        PipelineError,
-        StoreError,
-        TraceUnavailable,
-        OSError,
-        TimeoutError,
-        asyncpg.PostgresError,
-        asyncpg.InterfaceError,
-    )
-    return isinstance(error, expected)

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from nuncius.cli.logs import escape
 from nuncius.client.model import Entry, Message
+from nuncius.node.logs import escape
 
 Cell = str | int | None
 

@@ -1,6 +1,9 @@
 """The Python client: `Client` for ordinary programs, `AsyncClient` for asyncio. Both have the same verbs."""
 
 from nuncius.client.aio import AsyncClient
+from nuncius.client.blocking.client import Client
+from nuncius.client.blocking.lease import Lease
+from nuncius.client.blocking.subscription import Subscription
 from nuncius.client.errors import (
     AlreadyExists,
     CannotConnect,
@@ -19,9 +22,6 @@ from nuncius.client.errors import (
 from nuncius.client.lease import AsyncLease
 from nuncius.client.model import Entry, Message, PutReceipt, Receipt
 from nuncius.client.subscription import AsyncSubscription
-from nuncius.client.sync import Client
-from nuncius.client.sync_lease import Lease
-from nuncius.client.sync_subscription import Subscription
 
 __all__ = [
     "AlreadyExists",

@@ -7,7 +7,7 @@ from typing import Any
 from nuncius.client.calls import TIMEOUT
 from nuncius.client.queue_calls import QueueCalls
 from nuncius.client.topic_calls import TopicCalls
-from nuncius.doors.telesto import packets
+from nuncius.wire import packets
 
 __all__ = ["TIMEOUT", "AsyncClient"]
 

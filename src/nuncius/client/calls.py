@@ -8,15 +8,15 @@ from functools import partial
 from typing import Any, Self
 
 from nuncius.client import errors
-from nuncius.client.address import DEFAULT_URL, parse
-from nuncius.client.caller import Caller
 from nuncius.client.checks import as_bytes
+from nuncius.client.connection.address import DEFAULT_URL, parse
+from nuncius.client.connection.caller import Caller
+from nuncius.client.connection.outbox import MAX_ROWS, Outbox
+from nuncius.client.connection.takers import Takers
 from nuncius.client.lease import give_back
 from nuncius.client.model import Body
-from nuncius.client.outbox import MAX_ROWS, Outbox
 from nuncius.client.subscription import AsyncSubscription, push_for
-from nuncius.client.takers import Takers
-from nuncius.doors.telesto import packets
+from nuncius.wire import packets
 
 TIMEOUT = 30.0
 

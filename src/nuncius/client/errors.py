@@ -1,6 +1,6 @@
 """What a call of the client may raise. Everything is a NunciusError."""
 
-from nuncius.doors.telesto.packets import ErrorCode
+from nuncius.wire.packets import ErrorCode
 
 
 class NunciusError(Exception):

@@ -7,11 +7,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from nuncius.client import errors
-from nuncius.client.caller import Caller
-from nuncius.client.link import Link
+from nuncius.client.connection.caller import Caller
+from nuncius.client.connection.link import Link
 from nuncius.client.model import Message
-from nuncius.doors.telesto import packets
-from nuncius.doors.telesto.packets import Packet
+from nuncius.wire import packets
+from nuncius.wire.packets import Packet
 
 
 class AsyncLease:

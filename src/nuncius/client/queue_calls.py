@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from nuncius.client import errors
 from nuncius.client.calls import Calls
 from nuncius.client.checks import MAX_WAIT, check_message, check_wait, headers_text, milliseconds
+from nuncius.client.connection.piles import PutPile
 from nuncius.client.lease import AsyncLease, ask_for_leases
 from nuncius.client.model import (
     Body,
@@ -15,8 +16,7 @@ from nuncius.client.model import (
     QueueState,
     from_micros,
 )
-from nuncius.client.piles import PutPile
-from nuncius.doors.telesto import packets
+from nuncius.wire import packets
 
 MODES = {"priority": 1, "time": 2}
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nuncius.client import errors
 from nuncius.client.model import Entry
-from nuncius.doors.telesto import packets
+from nuncius.wire import packets
 
 if TYPE_CHECKING:
     from nuncius.client.topic_calls import TopicCalls

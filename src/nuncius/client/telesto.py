@@ -15,9 +15,9 @@ import msgspec
 
 from nuncius.client.errors import CannotConnect, ConnectionLost, InvalidInput, NunciusError, Timeout
 from nuncius.client.telesto_contexts import Contexts, contexts_of
-from nuncius.doors.telesto import telesto_table as table
-from nuncius.doors.telesto.telesto_codec import Codec, DoesNotFit
-from nuncius.doors.telesto.telesto_table import (
+from nuncius.doors.telesto import table
+from nuncius.doors.telesto.codec import Codec, DoesNotFit
+from nuncius.doors.telesto.table import (
     Answer,
     ClientMode,
     Dialect,

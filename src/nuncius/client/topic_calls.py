@@ -7,6 +7,7 @@ from typing import Any
 from nuncius.client import errors
 from nuncius.client.calls import Calls
 from nuncius.client.checks import check_key, headers_text, milliseconds
+from nuncius.client.connection.piles import PublishPile
 from nuncius.client.model import (
     Body,
     Entry,
@@ -16,9 +17,8 @@ from nuncius.client.model import (
     TopicState,
     from_micros,
 )
-from nuncius.client.piles import PublishPile
 from nuncius.client.subscription import PREFETCH, AsyncSubscription, Subscribing
-from nuncius.doors.telesto import packets
+from nuncius.wire import packets
 
 
 class TopicCalls(Calls):

@@ -8,9 +8,9 @@ in the common store before anything is sent.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nuncius.store.combiner import Call
+from nuncius.store.calls.publishing import PublishCall
+from nuncius.store.combiner.combiner import Call
 from nuncius.store.driver import Connection
-from nuncius.store.publishing import PublishCall
 from nuncius.store.store import Store
 
 SQL = "select nuncius.claim_many($1, $2, $3, $4)"

@@ -12,8 +12,8 @@ from typing import Any
 import asyncpg
 
 from nuncius.broker.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from nuncius.cluster.link import Forward, Link
-from nuncius.cluster.link_codec import Send
+from nuncius.cluster.link.codec import Send
+from nuncius.cluster.link.link import Forward, Link
 from nuncius.cluster.members import Member
 
 NO_BROKER = "no broker answers; nothing was stored"

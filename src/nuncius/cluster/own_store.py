@@ -17,12 +17,12 @@ import asyncpg
 from nuncius.broker import Broker
 from nuncius.broker.model import Publisher
 from nuncius.broker.names import Names
-from nuncius.cluster.link_codec import Moved, Send
-from nuncius.store.combiner import Detour
+from nuncius.cluster.link.codec import Moved, Send
+from nuncius.store.calls.fetching import GONE, FetchCall, fetch
+from nuncius.store.calls.publishing import PublishCall, publish
+from nuncius.store.combiner.combiner import Detour
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreError
-from nuncius.store.fetching import GONE, FetchCall, fetch
-from nuncius.store.publishing import PublishCall, publish
 from nuncius.store.store import Store
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import asyncpg
 
 from nuncius.broker import Broker
-from nuncius.cluster.link_server import LinkServer
+from nuncius.cluster.link.server import LinkServer
 from nuncius.cluster.members import Member, Members
 from nuncius.cluster.own_store import OwnStore
 from nuncius.cluster.placement import Placement

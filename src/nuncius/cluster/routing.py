@@ -27,14 +27,14 @@ from nuncius.broker.model import Topic
 from nuncius.broker.names import Names
 from nuncius.cluster.claims import Claims
 from nuncius.cluster.forwarding import NO_BROKER, Forwarding
-from nuncius.cluster.link import Forward
-from nuncius.cluster.link_codec import Moved, Send
-from nuncius.cluster.link_server import Peer
+from nuncius.cluster.link.codec import Moved, Send
+from nuncius.cluster.link.link import Forward
+from nuncius.cluster.link.server import Peer
 from nuncius.cluster.own_store import OwnStore
 from nuncius.cluster.placement import Placement, Route
 from nuncius.cluster.scattering import Parts, parts_of, send_of
-from nuncius.store.fetching import FetchCall
-from nuncius.store.publishing import PublishCall
+from nuncius.store.calls.fetching import FetchCall
+from nuncius.store.calls.publishing import PublishCall
 
 log = logging.getLogger(__name__)
 

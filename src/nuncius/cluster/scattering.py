@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from nuncius.broker.errors import OutcomeUnknown
 from nuncius.broker.model import Placed
-from nuncius.cluster.link_codec import Moved, Send
+from nuncius.cluster.link.codec import Moved, Send
+from nuncius.store.calls.publishing import PublishCall
 from nuncius.store.errors import StoreUnavailable
-from nuncius.store.publishing import PublishCall
 
 T = TypeVar("T")
 

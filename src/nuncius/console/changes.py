@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from nuncius.broker import Broker, future
 from nuncius.broker.errors import InvalidInput
-from nuncius.broker.facts import Facts
 from nuncius.broker.limits import encode_headers
 from nuncius.broker.model import Letter, Message, Stored
+from nuncius.broker.observe.facts import Facts
 from nuncius.console.nodes import Nodes
 from nuncius.console.parts.words import number, plural, time
 

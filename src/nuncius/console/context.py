@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from nuncius.broker import Broker
-from nuncius.broker.facts import Facts, Overview, alarms_of, worst_first
-from nuncius.broker.facts_store import Advice
+from nuncius.broker.observe.facts import Facts, Overview, alarms_of, worst_first
+from nuncius.broker.observe.facts_store import Advice
 from nuncius.cluster.proxies import Proxies
 from nuncius.console.changes import Changes
 from nuncius.console.nodes import Nodes

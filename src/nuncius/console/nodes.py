@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import httpx
 
-from nuncius.broker.facts_cluster import ClusterFactsReader, NodeFacts
+from nuncius.broker.observe.facts_cluster import ClusterFactsReader, NodeFacts
 from nuncius.console.shared import Shared
 
 ANSWER_SECONDS = 4.0  # longer than a node waits for its workers

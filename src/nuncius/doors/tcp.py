@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from itertools import count
 
 from nuncius.broker import Broker
-from nuncius.broker.counters_model import ConnectionFacts
 from nuncius.broker.footprint import Watch
 from nuncius.broker.model import READ_ONLY
+from nuncius.broker.observe.counters_model import ConnectionFacts
 from nuncius.doors.listening import BACKLOG, listen, port_of
 from nuncius.doors.wire import Session, Wire
 

@@ -13,7 +13,7 @@ __all__ = ["register", "session"]
 def register(spark: "SparkSession") -> None:
     """Makes format "nuncius" known to a session. Spark finds it by itself where nothing else goes wrong;
     this does not depend on that."""
-    from nuncius.pipeline.source import NunciusSource
+    from nuncius.pipeline.source.source import NunciusSource
 
     spark.dataSource.register(NunciusSource)
 

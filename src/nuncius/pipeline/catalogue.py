@@ -15,7 +15,7 @@ import asyncpg
 
 from nuncius.pipeline import place
 from nuncius.pipeline.errors import NoSuchTopic, PipelineError
-from nuncius.pipeline.options import ReadOptions
+from nuncius.pipeline.source.options import ReadOptions
 from nuncius.store.address import shown
 
 _BROKEN = (

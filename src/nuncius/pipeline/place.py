@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 import asyncpg
 
 from nuncius.pipeline.errors import InvalidOption
-from nuncius.store import embedded, environment
+from nuncius.store import environment
 from nuncius.store.address import shown
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreUnavailable
+from nuncius.store.server import embedded
 
 CONNECT_SECONDS = 10.0
 APPLICATION = "nuncius pipeline"

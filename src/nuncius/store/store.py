@@ -9,12 +9,12 @@ from typing import Any, cast
 import asyncpg
 
 from nuncius.store import migrations
-from nuncius.store.combiner import C, Combiner, Execute
+from nuncius.store.combiner.combiner import C, Combiner, Execute
+from nuncius.store.combiner.lane import Lane, not_answered
 from nuncius.store.connecting import CONNECTING_ERRORS, TRANSIENT_ERRORS, set_all
 from nuncius.store.connector import SILENCE_SECONDS, Connector
 from nuncius.store.driver import Connection, Pool
 from nuncius.store.errors import CallFailed, OutcomeUnknown, StoreUnavailable
-from nuncius.store.lane import Lane, not_answered
 from nuncius.store.pressure import BUDGET, Pressure
 
 # A node's batches hold a lock for milliseconds; who holds it longer is somebody's transaction.

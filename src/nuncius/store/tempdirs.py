@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from nuncius.store import account
+from nuncius.store.server import account
 
 PREFIX = "nuncius-"
 LOCK = "owner.lock"

@@ -9,8 +9,8 @@ import pytest
 from broker.acknowledging import Inbox, ack, idle
 from nuncius.broker import Broker
 from nuncius.broker.model import Feed
-from nuncius.store.combiner import Combiner
-from nuncius.store.publishing import Shipment
+from nuncius.store.calls.publishing import Shipment
+from nuncius.store.combiner.combiner import Combiner
 from racing import until
 
 ME = "a connection"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nuncius.broker.delivery.send_order import SendOrder, Stretch
-from nuncius.store.publishing import Placed, PublishCall
+from nuncius.store.calls.publishing import Placed, PublishCall
 
 A, B, OTHER = 1, 2, 3
 

@@ -9,7 +9,7 @@ import pytest
 
 from doors.http.peer import Node, running_node
 from nuncius.broker.limits import Limits
-from nuncius.doors.http.codings import INLINE, accepts_gzip
+from nuncius.doors.http.connection.codings import INLINE, accepts_gzip
 from nuncius.store.pressure import Holder
 from racing import until
 

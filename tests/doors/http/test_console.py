@@ -8,8 +8,8 @@ import pytest
 
 from doors.http.peer import Node
 from nuncius.broker import Broker
-from nuncius.doors.http import console
 from nuncius.doors.http.door import HttpDoor
+from nuncius.doors.http.web import console
 
 Attend = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -8,7 +8,7 @@ from doors.http.peer import Node, running_node
 from doors.http.test_report import consume, consumer, produce, producer
 from nuncius.broker.limits import Limits
 from nuncius.broker.model import Placed
-from nuncius.doors.http import growth
+from nuncius.doors.http.queue_report import growth
 from racing import until
 
 

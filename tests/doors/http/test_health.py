@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from doors.http.peer import Node
 from doors.http.test_report import consume, consumer, produce, producer
 from nuncius.broker import Broker
-from nuncius.doors.http import plain
+from nuncius.doors.http.web import pages as plain
 from nuncius.store.driver import Connection
 from racing import backends, until
 

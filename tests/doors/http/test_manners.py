@@ -5,10 +5,10 @@ import logging
 import pytest
 
 from doors.http.peer import Node
-from nuncius.doors.http.connections import MAX_HEAD, HttpConnection
-from nuncius.doors.http.malformed import MalformedRequests
-from nuncius.doors.http.origins import consumes
-from nuncius.doors.http.v1 import OPERATIONS
+from nuncius.doors.http.connection.malformed import MalformedRequests
+from nuncius.doors.http.v1.routes import OPERATIONS
+from nuncius.doors.http.watching.connections import MAX_HEAD, HttpConnection
+from nuncius.doors.http.web.origins import consumes
 
 TOPIC = "/v1/topics/news"
 
@@ -226,7 +226,7 @@ def test_lines_about_malformed_requests(
     """An address has a line a minute. Others of its requests are counted in the next minute. Many addresses
     cannot fill the log."""
     now = 1000.0
-    monkeypatch.setattr("nuncius.doors.http.malformed.time.monotonic", lambda: now)
+    monkeypatch.setattr("nuncius.doors.http.connection.malformed.time.monotonic", lambda: now)
     requests = MalformedRequests()
     for address in ("a", "b", "a", "a"):
         requests.note(address, "x")

@@ -7,7 +7,7 @@ from websockets.asyncio.client import connect
 from doors.http.peer import Node
 from nuncius.broker import Broker
 from nuncius.doors.http.door import HttpDoor
-from nuncius.doors.http.origins import Origins, is_origin
+from nuncius.doors.http.web.origins import Origins, is_origin
 from nuncius.doors.stomp.door import StompDoor
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from doors.http.peer import node_in_a_thread
 from nuncius.broker.limits import Limits
-from nuncius.cli.node import NodeSettings
-from nuncius.doors.http import identity, v1_leases, v1_model
-from nuncius.doors.http.v1 import OPERATIONS
+from nuncius.doors.http import identity
+from nuncius.doors.http.v1 import leases as v1_leases
+from nuncius.doors.http.v1 import model as v1_model
+from nuncius.doors.http.v1.routes import OPERATIONS
+from nuncius.node.node import NodeSettings
 
 PAGE = Path(__file__).parents[3] / "docs" / "doors" / "http.md"
 

@@ -9,8 +9,8 @@ import pytest
 from doors.http.peer import Answer, Node, running_node
 from nuncius.broker.limits import Limits
 from nuncius.cluster.dialects import Dialect
-from nuncius.store import embedded
 from nuncius.store.driver import Connection
+from nuncius.store.server import embedded
 from racing import terminate
 
 SPELLINGS = ("topic", "topic_name")

@@ -1,8 +1,8 @@
 """The ring as a node sees it."""
 
 from doors.http.peer import Node
-from nuncius.cluster.ring_settings import RingSettings
 from nuncius.doors.tribbler.door import TribblerDoor
+from nuncius.ring.settings import RingSettings
 
 
 async def test_ring(node: Node, dsn: str) -> None:

@@ -13,9 +13,9 @@ from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS, load_all_checks
 
 from doors.http.peer import Node, node_in_a_thread
-from nuncius.doors.http.report import Report
-from nuncius.doors.http.report_openapi import ENDPOINTS
-from nuncius.doors.http.v1 import OPERATIONS
+from nuncius.doors.http.queue_report.openapi import ENDPOINTS
+from nuncius.doors.http.queue_report.report import Report
+from nuncius.doors.http.v1.routes import OPERATIONS
 
 EXAMPLES = 12  # an operation
 ACCEPTANCE = "positive_data_acceptance"

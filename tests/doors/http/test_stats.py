@@ -9,12 +9,13 @@ import pytest
 
 from doors.http.peer import Node
 from doors.http.test_health import samples
-from nuncius.broker import facts_queues, future
+from nuncius.broker import future
 from nuncius.broker.model import READ_ONLY, Letter
+from nuncius.broker.observe import facts_queues
 from nuncius.client import AsyncClient
-from nuncius.doors.http import metrics_store
+from nuncius.doors.http.watching import metrics_store
+from nuncius.doors.native.door import TelestoDoor
 from nuncius.doors.stomp.door import StompDoor
-from nuncius.doors.telesto.door import TelestoDoor
 from racing import until
 
 SECONDS = 60.0

@@ -12,9 +12,9 @@ from doors.http.test_report import consume, consumer, producer
 from nuncius.broker import Broker
 from nuncius.broker.errors import NotAllowed
 from nuncius.doors.http import events
-from nuncius.doors.http.connections import MAX_HEAD
-from nuncius.doors.http.corked import Corked
+from nuncius.doors.http.connection.corked import Corked
 from nuncius.doors.http.door import HttpDoor
+from nuncius.doors.http.watching.connections import MAX_HEAD
 from nuncius.store.pressure import TOO_SLOW
 from racing import until
 

@@ -8,8 +8,8 @@ import pytest
 
 from doors.http.peer import Node, running_node
 from doors.http.test_health import samples
-from nuncius.broker.counters_model import RingState
 from nuncius.broker.model import Letter
+from nuncius.broker.observe.counters_model import RingState
 
 
 @pytest.fixture

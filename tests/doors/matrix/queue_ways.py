@@ -9,7 +9,7 @@ import telesto_peer as telesto
 from doors.matrix.bodies import ANY_BYTES, ANY_TEXT, LARGE, exact, replaced
 from doors.matrix.house import House
 from doors.matrix.topic_ways import from_json
-from nuncius.doors.telesto.telesto_table import Dialect
+from nuncius.doors.telesto.table import Dialect
 
 SMALL_BYTES = {name: body for name, body in ANY_BYTES.items() if name not in LARGE}
 SMALL_TEXT = {name: body for name, body in ANY_TEXT.items() if name not in LARGE}

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from doors.stomp.peer import Node, Peer, connected, running_node
-from nuncius.doors.stomp.versions import Version
+from nuncius.doors.stomp.frames.versions import Version
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from cli.commands import nuncius
 from doors.stomp.peer import Node, stranger
-from nuncius.cli.stomp_client import Failed, Trial
+from nuncius.cli.commands.programs.stomp_client import Failed, Trial
 
 CONNECTED = b"CONNECTED\n\n\0"
 NOBODYS = b"nobody subscribes to this"

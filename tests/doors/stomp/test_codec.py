@@ -2,9 +2,9 @@
 
 import pytest
 
-from nuncius.doors.stomp.codec import Decoder, Frame, FrameLimits, cut, encode
+from nuncius.doors.stomp.frames.codec import Decoder, Frame, FrameLimits, cut, encode
+from nuncius.doors.stomp.frames.versions import ProtocolError, Version, header_line, negotiate, unescape
 from nuncius.doors.stomp.slim_codec import Splitter
-from nuncius.doors.stomp.versions import ProtocolError, Version, header_line, negotiate, unescape
 
 V10, V11, V12 = Version
 SMALL = FrameLimits(max_headers=3, max_line=20, max_head=60, max_body=10)

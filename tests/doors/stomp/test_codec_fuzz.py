@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nuncius.doors.stomp import slim_codec
-from nuncius.doors.stomp.codec import Decoder, Frame, FrameLimits, encode
+from nuncius.doors.stomp.frames.codec import Decoder, Frame, FrameLimits, encode
+from nuncius.doors.stomp.frames.versions import ProtocolError, Version
 from nuncius.doors.stomp.slim_codec import Splitter, TooLarge
-from nuncius.doors.stomp.versions import ProtocolError, Version
 
 SMALL = FrameLimits(max_headers=4, max_line=30, max_head=80, max_body=40)
 

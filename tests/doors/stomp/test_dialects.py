@@ -3,7 +3,7 @@
 import pytest
 
 from doors.stomp.peer import Node, stranger
-from nuncius.doors.stomp.versions import Version
+from nuncius.doors.stomp.frames.versions import Version
 
 CONNECTED = b"CONNECTED\n\n\0"
 

@@ -7,7 +7,7 @@ import pytest
 
 from doors.stomp.peer import Peer
 from nuncius import testing
-from nuncius.doors.stomp.codec import Frame
+from nuncius.doors.stomp.frames.codec import Frame
 
 # The door is measured by its other tests.
 pytestmark = pytest.mark.usefixtures("unmeasured")

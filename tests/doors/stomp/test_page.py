@@ -7,8 +7,9 @@ from pathlib import Path
 
 from cli.commands import nuncius
 from doors.stomp.threads import node_in_a_thread
-from nuncius.doors.stomp import subscribing, transactions
-from nuncius.doors.stomp.codec import FrameLimits
+from nuncius.doors.stomp import transactions
+from nuncius.doors.stomp.frames.codec import FrameLimits
+from nuncius.doors.stomp.subscriptions import subscribing
 
 PAGE = Path(__file__).parents[3] / "docs" / "doors" / "stomp.md"
 

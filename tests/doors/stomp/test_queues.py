@@ -8,7 +8,7 @@ import pytest
 from broker.inside import until_waiting_for
 from doors.stomp.peer import Node, Peer, connected, running_node
 from nuncius.broker.limits import Limits
-from nuncius.doors.stomp.versions import Version
+from nuncius.doors.stomp.frames.versions import Version
 from racing import until
 
 

@@ -7,9 +7,9 @@ import pytest
 from broker.inside import until_waiting_for
 from doors.stomp.peer import Node, Peer, connected, running_node, stranger, until_left
 from nuncius.broker.model import Queue
-from nuncius.doors.stomp import subscribing
-from nuncius.doors.stomp.codec import Frame, FrameLimits
-from nuncius.doors.stomp.versions import Version
+from nuncius.doors.stomp.frames.codec import Frame, FrameLimits
+from nuncius.doors.stomp.frames.versions import Version
+from nuncius.doors.stomp.subscriptions import subscribing
 from nuncius.store.pressure import TOO_SLOW
 from racing import until
 

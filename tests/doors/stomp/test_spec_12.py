@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from doors.stomp.peer import Node, Peer, connected, running_node, stranger
-from nuncius.doors.stomp.codec import Frame
+from nuncius.doors.stomp.frames.codec import Frame
 
 # STOMP frames
 

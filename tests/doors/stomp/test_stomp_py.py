@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from doors.stomp.threads import node_in_a_thread, stomp_py
-from nuncius.doors.stomp.versions import Version
+from nuncius.doors.stomp.frames.versions import Version
 
 
 @pytest.fixture

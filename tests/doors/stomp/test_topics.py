@@ -7,7 +7,7 @@ import pytest
 
 from doors.stomp.peer import Node, Peer, connected, running_node, until_left
 from nuncius.broker.limits import Limits
-from nuncius.doors.stomp.versions import Version
+from nuncius.doors.stomp.frames.versions import Version
 
 
 async def send(peer: Peer, *bodies: bytes, **headers: str) -> None:

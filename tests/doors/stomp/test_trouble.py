@@ -10,8 +10,8 @@ import pytest
 
 from doors.stomp.peer import SECONDS, Node, Peer, connected, running_node, stranger, until_left
 from doors.stomp.test_queues import leases
-from nuncius.store import embedded
 from nuncius.store.driver import Connection
+from nuncius.store.server import embedded
 from racing import until
 
 BURST = 1000

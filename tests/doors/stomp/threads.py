@@ -9,7 +9,7 @@ import stomp
 
 from doors.stomp.peer import running_node
 from node_thread import in_a_thread
-from nuncius.doors.stomp.versions import Version
+from nuncius.doors.stomp.frames.versions import Version
 
 SECONDS = 60.0
 KINDS = {

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from nuncius.doors.telesto.telesto_table import Dialect
+from nuncius.doors.telesto.table import Dialect
 from telesto_peer import Node, Peer, connected, running_node
 
 

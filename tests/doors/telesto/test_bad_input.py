@@ -15,9 +15,10 @@ import pytest
 import nuncius.testing
 from native_peer import NativePeer, connections, open_door, open_peer
 from nuncius.broker import Broker
-from nuncius.doors.telesto import native, packets
-from nuncius.doors.telesto.door import TelestoDoor
-from nuncius.doors.telesto.packets import ErrorCode
+from nuncius.doors.native.door import TelestoDoor
+from nuncius.wire import codec as native
+from nuncius.wire import packets
+from nuncius.wire.packets import ErrorCode
 from racing import until
 
 MEGABYTE = 1 << 20

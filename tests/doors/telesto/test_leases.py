@@ -12,10 +12,10 @@ from nuncius.broker import Broker
 from nuncius.broker.errors import StoreUnavailable
 from nuncius.broker.limits import Limits
 from nuncius.broker.model import Letter
-from nuncius.doors.telesto import packets
-from nuncius.doors.telesto.door import TelestoDoor
-from nuncius.doors.telesto.packets import ErrorCode
+from nuncius.doors.native.door import TelestoDoor
 from nuncius.store.driver import Connection
+from nuncius.wire import packets
+from nuncius.wire.packets import ErrorCode
 from racing import until
 
 Connecting = Callable[..., Awaitable[NativePeer]]

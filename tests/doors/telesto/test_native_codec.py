@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nuncius.doors.telesto import native
-from nuncius.doors.telesto.native import Decoder, ProtocolError, Unreadable
-from nuncius.doors.telesto.packets import ANSWERS, REQUESTS, Packet, Ping, Publish
+from nuncius.wire import codec as native
+from nuncius.wire.codec import Decoder, ProtocolError, Unreadable
+from nuncius.wire.packets import ANSWERS, REQUESTS, Packet, Ping, Publish
 
 numbers = st.integers(-(2**63), 2**64 - 1)
 SIMPLE: dict[Any, st.SearchStrategy[Any]] = {

@@ -8,12 +8,14 @@ import pytest
 from broker.inside import put, queue, readers, until_waiting_for
 from native_peer import NativePeer, connections, open_door, open_peer
 from nuncius.broker import Broker
-from nuncius.doors.telesto import delivery, native, packets
-from nuncius.doors.telesto.door import TelestoDoor
-from nuncius.doors.telesto.packets import ErrorCode
-from nuncius.doors.telesto.telesto_table import Dialect
+from nuncius.doors.native import delivery
+from nuncius.doors.native.door import TelestoDoor
+from nuncius.doors.telesto.table import Dialect
 from nuncius.store.driver import Connection
 from nuncius.store.pressure import TOO_SLOW
+from nuncius.wire import codec as native
+from nuncius.wire import packets
+from nuncius.wire.packets import ErrorCode
 from racing import until, until_somebody_waits
 from telesto_peer import Node, connected
 

@@ -5,16 +5,16 @@ from pathlib import Path
 import pytest
 
 from nuncius.broker import errors
-from nuncius.doors.telesto import telesto_table as table
-from nuncius.doors.telesto.telesto_errors import error_packet
-from nuncius.doors.telesto.telesto_table import (
+from nuncius.doors.telesto import table
+from nuncius.doors.telesto.errors import error_packet
+from nuncius.doors.telesto.table import (
     ClientMode,
     Dialect,
     ErrorType,
     Queue,
     Request,
 )
-from nuncius.store import embedded
+from nuncius.store.server import embedded
 from telesto_peer import Node, Peer, connected, message, running_node
 
 AUTHENTICATED_ONLY: list[Request] = [

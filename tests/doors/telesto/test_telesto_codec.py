@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nuncius.doors.telesto import telesto_table as table
-from nuncius.doors.telesto.telesto_codec import Broken, Codec, DoesNotFit, Unreadable, detect
-from nuncius.doors.telesto.telesto_fields_codec import Alone, Field, ListOf, fields_of
-from nuncius.doors.telesto.telesto_table import (
+from nuncius.doors.telesto import table
+from nuncius.doors.telesto.codec import Broken, Codec, DoesNotFit, Unreadable, detect
+from nuncius.doors.telesto.fields_codec import Alone, Field, ListOf, fields_of
+from nuncius.doors.telesto.table import (
     PACKETS,
     Answer,
     Dialect,

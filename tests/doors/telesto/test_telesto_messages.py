@@ -5,8 +5,8 @@ import time
 import pytest
 
 from nuncius.broker.model import Letter
-from nuncius.doors.telesto import telesto_table as table
-from nuncius.doors.telesto.telesto_table import ClientMode, Dialect, ErrorType, ReadMode
+from nuncius.doors.telesto import table
+from nuncius.doors.telesto.table import ClientMode, Dialect, ErrorType, ReadMode
 from telesto_peer import Node, Peer, connected, message
 
 

@@ -5,8 +5,8 @@ import io
 import re
 from pathlib import Path
 
-from nuncius.doors.telesto.telesto_docs import up_to_date
-from nuncius.doors.telesto.telesto_table import PACKETS, ErrorType
+from nuncius.doors.telesto.documentation import up_to_date
+from nuncius.doors.telesto.table import PACKETS, ErrorType
 from telesto_thread import node_in_a_thread
 
 PAGE = Path(__file__).parents[3] / "docs" / "doors" / "telesto.md"

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from nuncius.doors.telesto import telesto_table as table
-from nuncius.doors.telesto.telesto_table import Dialect, ErrorType, ReadMode, Request
+from nuncius.doors.telesto import table
+from nuncius.doors.telesto.table import Dialect, ErrorType, ReadMode, Request
 from telesto_peer import LONG, Node, Peer, at_rest, caught_up, connected, one, running_node
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from nuncius.broker.model import Letter
 from nuncius.client import AsyncClient
-from nuncius.doors.telesto import telesto_table as table
-from nuncius.doors.telesto.telesto_codec import Codec
-from nuncius.doors.telesto.telesto_table import Dialect, ErrorType, ReadMode, Request
+from nuncius.doors.telesto import table
+from nuncius.doors.telesto.codec import Codec
+from nuncius.doors.telesto.table import Dialect, ErrorType, ReadMode, Request
 from telesto_peer import LONG, Node, Peer, at_rest, caught_up, connected, message, one, running_node
 
 

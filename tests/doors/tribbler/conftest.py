@@ -8,10 +8,10 @@ import pytest
 
 from fix_store import _database
 from nuncius.broker import Broker
-from nuncius.cluster.ring_settings import RingSettings
 from nuncius.doors.tribbler.caller import Caller
 from nuncius.doors.tribbler.door import TribblerDoor
-from nuncius.store.embedded import EmbeddedServer
+from nuncius.ring.settings import RingSettings
+from nuncius.store.server.embedded import EmbeddedServer
 
 Dial = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 

@@ -15,8 +15,8 @@ import pytest
 
 from cluster.tribbler_ring import Ring, running_ring
 from nuncius.broker import Broker
-from nuncius.cluster.ring_settings import RingSettings
 from nuncius.doors.tribbler.door import TribblerDoor
+from nuncius.ring.settings import RingSettings
 from nuncius.testing import free_port
 
 GO = shutil.which("go")

@@ -9,7 +9,6 @@ import pytest
 from doors.tribbler import captures
 from doors.tribbler.conftest import Dial
 from nuncius.broker import Broker
-from nuncius.cluster.storage import StorageError
 from nuncius.doors.tcp import TcpDoor
 from nuncius.doors.tribbler.caller import Caller, RpcError
 from nuncius.doors.tribbler.rpc_codec import CONNECT, CONNECTED, ClientCodec
@@ -39,6 +38,7 @@ from nuncius.doors.tribbler.storage_messages import (
 )
 from nuncius.doors.tribbler.tribserver_messages import CreateUserArgs, StatusReply
 from nuncius.doors.wire import Session, Wire
+from nuncius.ring.storage import StorageError
 from racing import until
 
 

@@ -7,13 +7,6 @@ from contextlib import AsyncExitStack
 import pytest
 
 from nuncius.broker import Broker
-from nuncius.cluster import ring_handover, ring_members
-from nuncius.cluster.ring import Place, Ring
-from nuncius.cluster.ring_handover import CannotJoin
-from nuncius.cluster.ring_members import CannotRegister
-from nuncius.cluster.ring_settings import RingSettings
-from nuncius.cluster.storage import NoAnswer, Refused, StorageError
-from nuncius.cluster.storage_peers import Found, Mention, Unreached
 from nuncius.doors.tcp import TcpDoor
 from nuncius.doors.tribbler import caller as caller_module
 from nuncius.doors.tribbler.caller import Caller, Callers, RpcError
@@ -36,7 +29,15 @@ from nuncius.doors.tribbler.storage_messages import (
 )
 from nuncius.doors.tribbler.storage_peer import RpcPeer
 from nuncius.doors.wire import Session, Wire
-from nuncius.store.keys import POST, PUT, RAISE, REMOVE
+from nuncius.ring import handover as ring_handover
+from nuncius.ring import members as ring_members
+from nuncius.ring.handover import CannotJoin
+from nuncius.ring.members import CannotRegister
+from nuncius.ring.peers import Found, Mention, Unreached
+from nuncius.ring.ring import Place, Ring
+from nuncius.ring.settings import RingSettings
+from nuncius.ring.storage import NoAnswer, Refused, StorageError
+from nuncius.store.calls.keys import POST, PUT, RAISE, REMOVE
 from racing import until
 
 

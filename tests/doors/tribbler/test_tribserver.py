@@ -12,9 +12,6 @@ from fix_store import execute, other_database
 from nuncius.broker import Broker
 from nuncius.client.errors import CannotConnect, NunciusError
 from nuncius.client.tribbler import TribblerClient
-from nuncius.cluster.ring import Place
-from nuncius.cluster.ring import Ring as Places
-from nuncius.cluster.storage_peers import Unreached
 from nuncius.doors.tribbler import storage_service, tribserver_peers
 from nuncius.doors.tribbler.caller import Caller, Callers, RpcError
 from nuncius.doors.tribbler.storage_messages import GetArgs, GetReply
@@ -32,7 +29,10 @@ from nuncius.doors.tribbler.tribserver_messages import (
     SubscriptionArgs,
 )
 from nuncius.doors.tribbler.tribserver_peers import RingPeers
-from nuncius.store.embedded import EmbeddedServer
+from nuncius.ring.peers import Unreached
+from nuncius.ring.ring import Place
+from nuncius.ring.ring import Ring as Places
+from nuncius.store.server.embedded import EmbeddedServer
 from nuncius.testing import free_port
 
 OK, NO_USER, NO_TARGET, EXISTS = range(4)

@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 from pyspark.testing import assertSchemaEqual
 
 from nuncius.pipeline.jobs.audit import ACCOUNTS, accounts, audit
-from nuncius.pipeline.jobs.audit_findings import FAULT, KINDS, NOTE
+from nuncius.pipeline.jobs.auditing.findings import FAULT, KINDS, NOTE
 from pipeline.auditing import Frames, delivered, event, told
 
 

@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from nuncius.pipeline.jobs import audit_delivered as deliveries
+from nuncius.pipeline.jobs.auditing import delivered as deliveries
 from pipeline.auditing import Frames, delivered, event, said
 
 

@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 from nuncius.pipeline import history, jobs
 from nuncius.pipeline.errors import InvalidOption
 from nuncius.pipeline.history import HistoryFile
-from nuncius.pipeline.jobs import audit_inputs
 from nuncius.pipeline.jobs.audit import SHOWN, _table
-from nuncius.pipeline.jobs.audit_inputs import Wanted, gather
+from nuncius.pipeline.jobs.auditing import inputs as audit_inputs
+from nuncius.pipeline.jobs.auditing.inputs import Wanted, gather
 from nuncius.pipeline.jobs.job import Context
 from nuncius.pipeline.lake import Lake
 from pipeline.archiving import archive

@@ -11,9 +11,9 @@ from nuncius import testing
 from nuncius.client import AsyncClient
 from nuncius.pipeline.history import HistoryFile
 from nuncius.pipeline.jobs.audit import accounts, audit
-from nuncius.pipeline.jobs.audit_findings import FAULT
-from nuncius.pipeline.jobs.audit_inputs import Inputs, Wanted, gather
-from nuncius.pipeline.jobs.audit_stored import unstored
+from nuncius.pipeline.jobs.auditing.findings import FAULT
+from nuncius.pipeline.jobs.auditing.inputs import Inputs, Wanted, gather
+from nuncius.pipeline.jobs.auditing.stored import unstored
 from pipeline.auditing import said
 from pipeline.filling import sql
 

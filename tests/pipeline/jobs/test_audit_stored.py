@@ -3,9 +3,9 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from nuncius.pipeline.jobs import audit_findings
-from nuncius.pipeline.jobs import audit_stored as stored
-from nuncius.pipeline.jobs.audit_findings import holes
+from nuncius.pipeline.jobs.auditing import findings as audit_findings
+from nuncius.pipeline.jobs.auditing import stored
+from nuncius.pipeline.jobs.auditing.findings import holes
 from pipeline.auditing import Frames, delivered, event, said
 
 

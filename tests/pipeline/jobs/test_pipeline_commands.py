@@ -20,14 +20,16 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from fix_coverage import CONFIG
-from nuncius.cli import errors, pipeline_run, pipeline_show
+from nuncius.cli import errors
 from nuncius.cli.app import build
+from nuncius.cli.commands.pipeline import run as pipeline_run
+from nuncius.cli.commands.pipeline import show as pipeline_show
 from nuncius.cli.output import Format
 from nuncius.pipeline import place
 from nuncius.pipeline.jobs.job import Context, Job, Summary
 from nuncius.pipeline.jobs.runs import Run, runs
 from nuncius.pipeline.lake import Lake
-from nuncius.store import embedded
+from nuncius.store.server import embedded
 from pipeline.cluster import until
 from pipeline.filling import create, publish, sql, value
 from pipeline.lakes import BEGINNING, put

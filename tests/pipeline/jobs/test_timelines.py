@@ -13,10 +13,8 @@ from cluster.tribbler_ring import Ring, ring_in_a_thread
 from fix_store import execute, other_database
 from nuncius.client.tribbler import CallFailed, TribblerClient
 from nuncius.pipeline.errors import InvalidOption
-from nuncius.pipeline.jobs import timelines_ring
-from nuncius.pipeline.jobs.job import Context, Summary
-from nuncius.pipeline.jobs.timelines import JOB, TimelinesRun
-from nuncius.pipeline.jobs.timelines_feeds import (
+from nuncius.pipeline.jobs.home_feeds import ring as timelines_ring
+from nuncius.pipeline.jobs.home_feeds.feeds import (
     LIMIT,
     affected,
     feeds,
@@ -25,7 +23,9 @@ from nuncius.pipeline.jobs.timelines_feeds import (
     newest,
     posts_of,
 )
-from nuncius.store.embedded import EmbeddedServer
+from nuncius.pipeline.jobs.job import Context, Summary
+from nuncius.pipeline.jobs.timelines import JOB, TimelinesRun
+from nuncius.store.server.embedded import EmbeddedServer
 from pipeline.filling import drop_before, sql
 
 Feed = list[tuple[str, int]]

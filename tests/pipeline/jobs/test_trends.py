@@ -13,7 +13,7 @@ from pyspark.testing import assertDataFrameEqual
 from nuncius.pipeline.errors import InvalidOption
 from nuncius.pipeline.jobs.job import Context
 from nuncius.pipeline.jobs.trends import JOB, trends
-from nuncius.pipeline.schema import SCHEMA
+from nuncius.pipeline.source.schema import SCHEMA
 from pipeline.filling import create, sql, value
 from pipeline.written import entries as stored
 

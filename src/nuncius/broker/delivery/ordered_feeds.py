@@ -12,8 +12,8 @@ from heapq import heapify, heappop, heapreplace
 from typing import Protocol
 
 from nuncius.broker.delivery.send_order import SendOrder, Stretch
-from nuncius.broker.subscriptions import Reader
-from nuncius.broker.tails import Slice
+from nuncius.broker.delivery.subscriptions import Reader
+from nuncius.broker.delivery.tails import Slice
 
 MAX_ENTRIES = 500  # handed over in one go
 MAX_BYTES = 1 << 20

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from nuncius.store.publishing import Placed, PublishCall
+from nuncius.store.calls.publishing import Placed, PublishCall
 
 MAX_STRETCHES = 200_000
 

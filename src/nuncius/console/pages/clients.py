@@ -6,8 +6,8 @@ from typing import Any
 from fastapi import Request
 from nicegui import ui
 
-from nuncius.broker.facts_clients import ActorFacts, ClientFacts
-from nuncius.broker.facts_page import Page, Wish
+from nuncius.broker.observe.facts_clients import ActorFacts, ClientFacts
+from nuncius.broker.observe.facts_page import Page, Wish
 from nuncius.console.context import Console
 from nuncius.console.nodes import CONNECTIONS, Answer
 from nuncius.console.parts.chosen import Chosen

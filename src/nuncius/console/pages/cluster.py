@@ -6,8 +6,8 @@ from typing import Any
 from fastapi import Request
 from nicegui import ui
 
-from nuncius.broker.facts_cluster import NodeFacts, Placed, RingFacts, RingPlace
-from nuncius.broker.facts_page import Page, Wish
+from nuncius.broker.observe.facts_cluster import NodeFacts, Placed, RingFacts, RingPlace
+from nuncius.broker.observe.facts_page import Page, Wish
 from nuncius.console.context import Console
 from nuncius.console.leases import in_words, leases_until
 from nuncius.console.nodes import RING, address

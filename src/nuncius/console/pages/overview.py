@@ -3,9 +3,9 @@
 from fastapi import Request
 from nicegui import ui
 
-from nuncius.broker.facts import Overview
-from nuncius.broker.facts_page import Page, Wish
-from nuncius.broker.facts_store import Advice
+from nuncius.broker.observe.facts import Overview
+from nuncius.broker.observe.facts_page import Page, Wish
+from nuncius.broker.observe.facts_store import Advice
 from nuncius.console.context import Console
 from nuncius.console.parts.advice import Advices
 from nuncius.console.parts.cards import Cards

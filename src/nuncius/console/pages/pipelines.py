@@ -9,8 +9,8 @@ from fastapi import Request
 from fastapi.responses import FileResponse, PlainTextResponse, Response
 from nicegui import app, ui
 
-from nuncius.broker.facts_page import Page, Wish
-from nuncius.broker.facts_pipelines import JobFacts, RunFacts
+from nuncius.broker.observe.facts_page import Page, Wish
+from nuncius.broker.observe.facts_pipelines import JobFacts, RunFacts
 from nuncius.console.context import Console
 from nuncius.console.parts.cards import facts as pairs
 from nuncius.console.parts.frame import frame

@@ -6,10 +6,10 @@ from fastapi import Request
 from nicegui import ui
 
 from nuncius.broker.errors import NotFound
-from nuncius.broker.facts_actions import DEAD
-from nuncius.broker.facts_page import Page, Wish
-from nuncius.broker.facts_queues import BOUND, MessageFacts, QueueFacts, WholeMessage
 from nuncius.broker.model import Message, Queue
+from nuncius.broker.observe.facts_actions import DEAD
+from nuncius.broker.observe.facts_page import Page, Wish
+from nuncius.broker.observe.facts_queues import BOUND, MessageFacts, QueueFacts, WholeMessage
 from nuncius.console.context import Console
 from nuncius.console.parts import bodies
 from nuncius.console.parts.cards import Bars, Cards

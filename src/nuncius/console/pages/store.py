@@ -3,8 +3,8 @@
 from fastapi import Request
 from nicegui import ui
 
-from nuncius.broker.facts_page import Page, Wish
-from nuncius.broker.facts_store import StoreFacts
+from nuncius.broker.observe.facts_page import Page, Wish
+from nuncius.broker.observe.facts_store import StoreFacts
 from nuncius.console.context import Console
 from nuncius.console.parts.advice import Advices
 from nuncius.console.parts.cards import Cards

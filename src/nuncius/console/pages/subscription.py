@@ -8,8 +8,8 @@ from fastapi import Request
 from nicegui import ui
 
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription
-from nuncius.broker.facts_page import Page, Wish
-from nuncius.broker.facts_subscriptions import SubscriptionFacts
+from nuncius.broker.observe.facts_page import Page, Wish
+from nuncius.broker.observe.facts_subscriptions import SubscriptionFacts
 from nuncius.console.context import Console
 from nuncius.console.pages.subscriptions import consumers, kind
 from nuncius.console.parts.cards import Cards

@@ -7,8 +7,8 @@ from fastapi import Request
 from nicegui import ui
 
 from nuncius.broker.broker import Failure
-from nuncius.broker.facts_page import Page, Wish
-from nuncius.broker.facts_subscriptions import DeadLetters, SubscriptionFacts
+from nuncius.broker.observe.facts_page import Page, Wish
+from nuncius.broker.observe.facts_subscriptions import DeadLetters, SubscriptionFacts
 from nuncius.console.context import Console
 from nuncius.console.parts.frame import frame
 from nuncius.console.parts.table import Column, Paged, Row

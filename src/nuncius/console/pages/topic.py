@@ -7,9 +7,9 @@ from urllib.parse import quote
 from fastapi import Request
 from nicegui import ui
 
-from nuncius.broker.facts_actions import DEAD
-from nuncius.broker.facts_page import Page, Wish
-from nuncius.broker.facts_topics import PartitionFacts, TopicFacts
+from nuncius.broker.observe.facts_actions import DEAD
+from nuncius.broker.observe.facts_page import Page, Wish
+from nuncius.broker.observe.facts_topics import PartitionFacts, TopicFacts
 from nuncius.console.context import Console
 from nuncius.console.pages.topics import kept
 from nuncius.console.parts import bodies

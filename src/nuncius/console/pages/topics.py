@@ -7,9 +7,9 @@ from urllib.parse import quote
 from fastapi import Request
 from nicegui import ui
 
-from nuncius.broker.facts_page import Page, Wish
-from nuncius.broker.facts_topics import TopicFacts
 from nuncius.broker.model import Retention
+from nuncius.broker.observe.facts_page import Page, Wish
+from nuncius.broker.observe.facts_topics import TopicFacts
 from nuncius.console.context import Console
 from nuncius.console.parts.doing import Form
 from nuncius.console.parts.frame import frame

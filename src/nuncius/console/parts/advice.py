@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from nicegui import ui
 
-from nuncius.broker.facts_store import Advice
+from nuncius.broker.observe.facts_store import Advice
 from nuncius.console.parts.plain import Plain
 
 LEVELS = {"ok": "OK", "warn": "Warning", "fail": "Problem"}

@@ -6,8 +6,8 @@ from typing import Any
 from nicegui import ui
 
 from nuncius.broker.errors import InvalidInput
-from nuncius.broker.facts_page import Page, Wish
-from nuncius.broker.facts_topics import EntryFacts, TopicFactsReader
+from nuncius.broker.observe.facts_page import Page, Wish
+from nuncius.broker.observe.facts_topics import EntryFacts, TopicFactsReader
 from nuncius.console.parts import bodies
 from nuncius.console.parts.doing import EXPECTED
 from nuncius.console.parts.table import Column, Paged, Row

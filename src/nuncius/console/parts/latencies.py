@@ -1,7 +1,7 @@
 """The latency of the nodes' batches in the store, by kind."""
 
-from nuncius.broker.counters_model import ASK_FOR_ROWS
-from nuncius.broker.facts_page import Page, Wish
+from nuncius.broker.observe.counters_model import ASK_FOR_ROWS
+from nuncius.broker.observe.facts_page import Page, Wish
 from nuncius.console.parts.table import Column, Paged, Row
 from nuncius.console.parts.words import NONE, number
 from nuncius.console.traffic import Latency, Picture

@@ -6,7 +6,7 @@ from typing import Any
 
 from nicegui import ui
 
-from nuncius.broker.facts_cluster import RingPlace
+from nuncius.broker.observe.facts_cluster import RingPlace
 from nuncius.console.parts.svg import picture, shape, words
 from nuncius.console.parts.words import number
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from nicegui import events, ui
 
-from nuncius.broker.facts_page import MOST_OFFSET, Page, Wish
+from nuncius.broker.observe.facts_page import MOST_OFFSET, Page, Wish
 
 Row = dict[str, Any]
 ROWS = 20

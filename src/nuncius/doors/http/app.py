@@ -5,14 +5,15 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from nuncius.cluster.dialects import Dialect
-from nuncius.doors.http import cors, report
-from nuncius.doors.http.console import Console, is_console
+from nuncius.doors.http.api.operations import PREFIX, Operation, Router
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.errors import EXPECTED, Failed, failed, problem
 from nuncius.doors.http.exchange import Disconnected, Exchange, Receive, Scope, Send
 from nuncius.doors.http.fixed import OTHER, endpoints
-from nuncius.doors.http.operations import PREFIX, Operation, Router
-from nuncius.doors.http.origins import Origins
+from nuncius.doors.http.queue_report import report
+from nuncius.doors.http.web import cors
+from nuncius.doors.http.web.console import Console, is_console
+from nuncius.doors.http.web.origins import Origins
 
 log = logging.getLogger(__name__)
 

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nuncius.broker import Broker, future
-from nuncius.broker.facts import Facts
 from nuncius.broker.model import Placed, Publisher
-from nuncius.broker.paging import Pages
+from nuncius.broker.observe.facts import Facts
+from nuncius.broker.observe.paging import Pages
 from nuncius.cluster.members import Members
 from nuncius.doors.http import identity
-from nuncius.doors.http.growth import Growth
-from nuncius.doors.http.metrics import Metrics
+from nuncius.doors.http.queue_report.growth import Growth
+from nuncius.doors.http.watching.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,21 +12,23 @@ from starlette.routing import Router, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from nuncius.broker import Broker
-from nuncius.broker.counters_model import ConnectionFacts
-from nuncius.broker.facts import Facts
 from nuncius.broker.footprint import Watch
-from nuncius.broker.paging import Pages
+from nuncius.broker.observe.counters_model import ConnectionFacts
+from nuncius.broker.observe.facts import Facts
+from nuncius.broker.observe.paging import Pages
 from nuncius.cluster.dialects import Dialect
 from nuncius.cluster.members import Members
 from nuncius.cluster.proxies import Proxies
-from nuncius.doors.http import connections, consumers, ring, stats, v1
+from nuncius.doors.http import ring
 from nuncius.doors.http.app import App
-from nuncius.doors.http.console import Console
+from nuncius.doors.http.connection.watched import WatchedWebSocket
 from nuncius.doors.http.desk import Desk
-from nuncius.doors.http.growth import Growth
-from nuncius.doors.http.metrics import Metrics
-from nuncius.doors.http.origins import Origins
-from nuncius.doors.http.watched import WatchedWebSocket
+from nuncius.doors.http.queue_report.growth import Growth
+from nuncius.doors.http.v1 import routes as v1
+from nuncius.doors.http.watching import connections, consumers, stats
+from nuncius.doors.http.watching.metrics import Metrics
+from nuncius.doors.http.web.console import Console
+from nuncius.doors.http.web.origins import Origins
 from nuncius.doors.http.websocket import carry
 from nuncius.doors.listening import BACKLOG, listen, port_of
 from nuncius.doors.wire import WebSocketPath

@@ -17,7 +17,7 @@ from nuncius.broker.errors import (
     StoreError,
     TooLarge,
 )
-from nuncius.doors.http.codings import UnknownCoding
+from nuncius.doors.http.connection.codings import UnknownCoding
 from nuncius.doors.http.exchange import Headers
 
 Word = Literal[

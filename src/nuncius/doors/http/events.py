@@ -13,7 +13,7 @@ from nuncius.broker.errors import BrokerError, InvalidInput, StoreError
 from nuncius.broker.model import Reader, Slice
 from nuncius.doors.http.answering import give_up
 from nuncius.doors.http.exchange import Disconnected, Exchange
-from nuncius.doors.http.v1_model import INT64, messages_of
+from nuncius.doors.http.v1.model import INT64, messages_of
 
 CONTENT_TYPE = b"text/event-stream"
 PIECE = 200  # messages at a time

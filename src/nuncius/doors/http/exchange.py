@@ -8,12 +8,12 @@ from urllib.parse import parse_qsl
 
 from nuncius.broker.errors import InvalidInput, TooLarge
 from nuncius.broker.model import Pressure
-from nuncius.doors.http import codings
-from nuncius.doors.http.codings import WORTHWHILE
+from nuncius.doors.http.connection import codings
+from nuncius.doors.http.connection.codings import WORTHWHILE
 from nuncius.doors.replies import Replies
 
 if TYPE_CHECKING:
-    from nuncius.doors.http.watched import WatchedHttp
+    from nuncius.doors.http.connection.watched import WatchedHttp
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -6,13 +6,13 @@ Beside its own methods each has HEAD where GET changes nothing, OPTIONS, and an 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from nuncius.cluster.dialects import Dialect
+from nuncius.doors.http.api.operations import PREFIX, Operation, allow
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.errors import problem
 from nuncius.doors.http.exchange import Exchange
-from nuncius.doors.http.operations import PREFIX, Operation, allow
-from nuncius.doors.http.origins import consumes
-from nuncius.doors.http.plain import Plain
-from nuncius.doors.http.report import Report, refuse
+from nuncius.doors.http.queue_report.report import Report, refuse
+from nuncius.doors.http.web.origins import consumes
+from nuncius.doors.http.web.pages import Plain
 
 Endpoint = Callable[[Exchange], Awaitable[None]]
 OTHER = ""  # stands for every method that a path does not take

@@ -6,10 +6,10 @@ Each worker has promises and a cache of its own; the node has all of them.
 import msgspec
 
 from nuncius.broker import Broker
-from nuncius.broker.counters_model import RingState
+from nuncius.broker.observe.counters_model import RingState
+from nuncius.doors.http.api.operations import operation
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.errors import Failed
-from nuncius.doors.http.operations import operation
 
 MOST_KEYS = 100
 

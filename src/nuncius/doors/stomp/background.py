@@ -1,5 +1,5 @@
 """Work that goes on behind a connection's back: looking up, opening, closing. The door waits for it."""
 
-from nuncius.broker.background import BackgroundWork as Background
+from nuncius.broker.background.tasks import BackgroundWork as Background
 
 __all__ = ["Background"]

@@ -10,16 +10,16 @@ from functools import partial
 
 from nuncius.broker import Broker
 from nuncius.doors.stomp import slim_codec
-from nuncius.doors.stomp.audience import Audience
 from nuncius.doors.stomp.background import Background
-from nuncius.doors.stomp.codec import FrameLimits, cut
 from nuncius.doors.stomp.errors import error_frame
+from nuncius.doors.stomp.frames.codec import FrameLimits, cut
+from nuncius.doors.stomp.frames.versions import SUPPORTED, ProtocolError, Version
 from nuncius.doors.stomp.heartbeat import MINIMUM_MS
 from nuncius.doors.stomp.introduction import Introduction, introduce
 from nuncius.doors.stomp.session import StompSession
 from nuncius.doors.stomp.slim import EXPECTED_CONNECT, TOO_LARGE, SlimSession
 from nuncius.doors.stomp.slim_codec import Splitter, TooLarge
-from nuncius.doors.stomp.versions import SUPPORTED, ProtocolError, Version
+from nuncius.doors.stomp.subscriptions.audience import Audience
 from nuncius.doors.tcp import MAX_CONNECTIONS, TcpDoor
 from nuncius.doors.wire import Session, WebSocketPath, Wire
 

@@ -5,8 +5,8 @@ import secrets
 from collections.abc import Mapping
 
 from nuncius.broker import errors
-from nuncius.doors.stomp.codec import Frame, encode
-from nuncius.doors.stomp.versions import ProtocolError, Version
+from nuncius.doors.stomp.frames.codec import Frame, encode
+from nuncius.doors.stomp.frames.versions import ProtocolError, Version
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from nuncius.doors.stomp.background import Background
 from nuncius.doors.stomp.carrier import Carrier
-from nuncius.doors.stomp.versions import ProtocolError
+from nuncius.doors.stomp.frames.versions import ProtocolError
 
 MINIMUM_MS = 1000
 BEAT = b"\n"

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nuncius import __version__
-from nuncius.doors.stomp.codec import encode
+from nuncius.doors.stomp.frames.codec import encode
+from nuncius.doors.stomp.frames.versions import Version, negotiate
 from nuncius.doors.stomp.heartbeat import Rhythm, agree
-from nuncius.doors.stomp.versions import Version, negotiate
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from nuncius.broker.errors import NoSuchQueue
 from nuncius.broker.model import Letter, Publisher, Queue
 from nuncius.doors.stomp.background import Background
 from nuncius.doors.stomp.destinations import Destination
-from nuncius.doors.stomp.headers import Sent
+from nuncius.doors.stomp.frames.headers import Sent
 
 LOOK_UPS = 32  # at a time, of a connection
 

@@ -14,17 +14,17 @@ from nuncius.broker import Broker
 from nuncius.doors.stomp.answers import Answer, Answers
 from nuncius.doors.stomp.background import Background
 from nuncius.doors.stomp.carrier import Carrier
-from nuncius.doors.stomp.codec import BadFrame, Decoder, Frame, FrameLimits
 from nuncius.doors.stomp.destinations import parse
 from nuncius.doors.stomp.errors import Refused, error_frame, explain
-from nuncius.doors.stomp.headers import required, sent
+from nuncius.doors.stomp.frames.codec import BadFrame, Decoder, Frame, FrameLimits
+from nuncius.doors.stomp.frames.headers import required, sent
+from nuncius.doors.stomp.frames.versions import ProtocolError, header_line
 from nuncius.doors.stomp.heartbeat import HeartBeat
 from nuncius.doors.stomp.introduction import Introduction
 from nuncius.doors.stomp.line import Line
 from nuncius.doors.stomp.outbox import Outbox
-from nuncius.doors.stomp.subscribing import GOODBYE, Subscribing
+from nuncius.doors.stomp.subscriptions.subscribing import GOODBYE, Subscribing
 from nuncius.doors.stomp.transactions import OpenTransaction, Transactions
-from nuncius.doors.stomp.versions import ProtocolError, header_line
 
 REQUEST_COST = 500  # bytes of memory an open frame takes, besides its own
 MAX_REASON = 1000

@@ -11,15 +11,15 @@ from nuncius.broker import Broker
 from nuncius.broker.model import Batch, Feed
 from nuncius.doors.stomp import slim_codec
 from nuncius.doors.stomp.answers import Answer, Answers
-from nuncius.doors.stomp.audience import Audience
 from nuncius.doors.stomp.background import Background
 from nuncius.doors.stomp.carrier import Carrier
 from nuncius.doors.stomp.destinations import parse_literal
 from nuncius.doors.stomp.errors import Refused, explain
+from nuncius.doors.stomp.frames.rendering import slim_bodies
 from nuncius.doors.stomp.line import Line
-from nuncius.doors.stomp.rendering import slim_bodies
 from nuncius.doors.stomp.session import REQUEST_COST
 from nuncius.doors.stomp.slim_codec import END_OF_BODY, SlimFrame, Splitter, TooLarge
+from nuncius.doors.stomp.subscriptions.audience import Audience
 
 MAX_HEAD = 4096
 MAX_SUBSCRIPTIONS = 1000  # of a connection

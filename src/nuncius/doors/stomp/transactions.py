@@ -9,12 +9,12 @@ from typing import Any
 
 from nuncius.broker import Broker, future
 from nuncius.broker.footprint import Footprint
-from nuncius.doors.stomp.codec import Frame
 from nuncius.doors.stomp.destinations import Destination
 from nuncius.doors.stomp.errors import Refused
-from nuncius.doors.stomp.headers import Sent, required
+from nuncius.doors.stomp.frames.codec import Frame
+from nuncius.doors.stomp.frames.headers import Sent, required
 from nuncius.doors.stomp.outbox import Outbox, letter
-from nuncius.doors.stomp.subscribing import AnySubscription
+from nuncius.doors.stomp.subscriptions.subscribing import AnySubscription
 
 MAX_TRANSACTIONS = 100  # open at a time, of a connection
 MAX_STEPS = 10_000  # open at a time, of a connection

@@ -1,29 +1,58 @@
-"""Errors of the broker as the native protocol says them. The one place where they are mapped."""
+"""Errors of the broker as Telesto says them: a type, and in the deployed dialect a text. Mapped here only."""
 
 import logging
 import secrets
 
 from nuncius.broker import errors
-from nuncius.doors.telesto.packets import Error, ErrorCode
+from nuncius.doors.telesto.codec import DoesNotFit
+from nuncius.doors.telesto.table import CreateQueue, Error, ErrorType, RegisterClient, Request
 
 log = logging.getLogger(__name__)
 
-_CODES: tuple[tuple[type[Exception], int], ...] = (
-    (errors.InvalidInput, ErrorCode.INVALID),
-    (errors.NotFound, ErrorCode.NOT_FOUND),
-    (errors.AlreadyExists, ErrorCode.EXISTS),
-    (errors.NotAllowed, ErrorCode.NOT_ALLOWED),
-    (errors.NotHeld, ErrorCode.NOT_HELD),
-    (errors.StoreUnavailable, ErrorCode.UNAVAILABLE),
-    (errors.OutcomeUnknown, ErrorCode.UNKNOWN),
-    (errors.CallFailed, ErrorCode.FAILED),
+MAX_DETAILS = 500  # characters: in UTF-8 far below what the smallest framing can carry
+
+
+class Refusal(Exception):
+    """An answer of Telesto's own that no error of the broker stands for, such as an empty list."""
+
+    def __init__(self, error_type: ErrorType, details: str) -> None:
+        super().__init__(details)
+        self.error_type = error_type
+
+
+# IO_ERROR promises that nothing was done, so that a client may try again; INTERNAL_ERROR promises nothing.
+_TYPES: tuple[tuple[type[Exception], ErrorType], ...] = (
+    (errors.InvalidInput, ErrorType.REQUIRED_PARAMETER_MISSING),
+    (errors.NoSuchClient, ErrorType.CLIENT_NOT_EXISTING),
+    (errors.NoSuchQueue, ErrorType.QUEUE_NOT_EXISTING),
+    (errors.AlreadyExists, ErrorType.UNIQUE_CONSTRAINT),
+    (errors.NotAllowed, ErrorType.CLIENT_MODE_PERMISSION_VIOLATION),
+    (errors.StoreUnavailable, ErrorType.IO_ERROR),
+    (errors.OutcomeUnknown, ErrorType.INTERNAL_ERROR),
+    (errors.CallFailed, ErrorType.INTERNAL_ERROR),
+    (DoesNotFit, ErrorType.INTERNAL_ERROR),
 )
+_NOT_UNIQUE: dict[type[Request], ErrorType] = {
+    RegisterClient: ErrorType.CLIENT_NAME_NOT_UNIQUE,
+    CreateQueue: ErrorType.QUEUE_NAME_NOT_UNIQUE,
+}
 
 
-def error_packet(request: int, error: Exception) -> Error:
-    for kind, code in _CODES:
+def error_packet(request: Request, error: Exception) -> Error:
+    """The answer to a request that ended with this error."""
+    if isinstance(error, Refusal):
+        return refusal(request.packet_id, error.error_type, str(error))
+    if isinstance(error, errors.AlreadyExists) and type(request) in _NOT_UNIQUE:
+        return refusal(request.packet_id, _NOT_UNIQUE[type(request)], str(error))
+    for kind, error_type in _TYPES:
         if isinstance(error, kind):
-            return Error(request, code, str(error))
+            return refusal(request.packet_id, error_type, str(error))
     number = secrets.token_hex(4)
     log.error("internal error", extra={"number": number}, exc_info=error)
-    return Error(request, ErrorCode.INTERNAL, f"internal error {number}")
+    return refusal(request.packet_id, ErrorType.INTERNAL_ERROR, f"internal error {number}")
+
+
+def refusal(packet_id: int, error_type: ErrorType, details: str) -> Error:
+    if len(details) > MAX_DETAILS:
+        details = details[: MAX_DETAILS - 3] + "..."
+    return Error(packet_id, error_type, details)

@@ -7,11 +7,11 @@ from typing import cast
 
 import msgspec
 
-from nuncius.cluster.storage import NoAnswer
-from nuncius.cluster.storage_peers import Unreached
 from nuncius.doors.tribbler.gob_decoder_codec import S
 from nuncius.doors.tribbler.gob_wire_codec import GobError, Mismatch
 from nuncius.doors.tribbler.rpc_codec import CONNECT, Answer, ClientCodec, HandshakeError
+from nuncius.ring.peers import Unreached
+from nuncius.ring.storage import NoAnswer
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 60.0

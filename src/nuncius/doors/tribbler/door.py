@@ -6,10 +6,7 @@ import socket
 from collections.abc import Callable, Sequence
 
 from nuncius.broker import Broker
-from nuncius.broker.counters_model import RingState
-from nuncius.cluster.ring_settings import RingSettings
-from nuncius.cluster.storage import Storage
-from nuncius.cluster.storage_node import StorageNode
+from nuncius.broker.observe.counters_model import RingState
 from nuncius.doors.tcp import MAX_CONNECTIONS, TcpDoor
 from nuncius.doors.tribbler import tribserver_peers
 from nuncius.doors.tribbler.caller import Callers
@@ -18,6 +15,9 @@ from nuncius.doors.tribbler.session import RpcSession
 from nuncius.doors.tribbler.storage_peer import RpcPeer
 from nuncius.doors.tribbler.storage_service import StorageService
 from nuncius.doors.wire import Session, Wire
+from nuncius.ring.settings import RingSettings
+from nuncius.ring.storage import Storage
+from nuncius.ring.storage_node import StorageNode
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,12 @@ from collections.abc import Coroutine
 from typing import Any
 
 from nuncius.broker.errors import BrokerError, StoreError
-from nuncius.cluster.storage import StorageError
 from nuncius.doors.tribbler import jsonrpc_codec, rpc_codec
 from nuncius.doors.tribbler.gob_wire_codec import GobError, Mismatch
 from nuncius.doors.tribbler.rpc_codec import HandshakeError
 from nuncius.doors.tribbler.services import Method, Services, UnknownMethod
 from nuncius.doors.wire import Wire
+from nuncius.ring.storage import StorageError
 
 log = logging.getLogger(__name__)
 

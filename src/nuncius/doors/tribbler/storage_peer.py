@@ -10,11 +10,6 @@ is (it may be known from another node only), so it is asked in one form, and in 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from nuncius.cluster.ring import Place, Range, Ring
-from nuncius.cluster.ring_handover import NO_MASTER, CannotJoin
-from nuncius.cluster.ring_members import CannotRegister
-from nuncius.cluster.storage import NoAnswer, Refused, Status, StorageError
-from nuncius.cluster.storage_peers import APPEND, PUT, RAISE, REMOVE, Found, KeyRow, Mention, Registered
 from nuncius.doors.tribbler.caller import Caller, RpcError
 from nuncius.doors.tribbler.storage_messages import (
     Client,
@@ -43,6 +38,11 @@ from nuncius.doors.tribbler.storage_messages import (
     TakeArgs,
 )
 from nuncius.doors.tribbler.storage_service import clients_of, ring_of
+from nuncius.ring.handover import NO_MASTER, CannotJoin
+from nuncius.ring.members import CannotRegister
+from nuncius.ring.peers import APPEND, PUT, RAISE, REMOVE, Found, KeyRow, Mention, Registered
+from nuncius.ring.ring import Place, Range, Ring
+from nuncius.ring.storage import NoAnswer, Refused, Status, StorageError
 
 CHANGES = {PUT: "Put", APPEND: "AppendToList", REMOVE: "RemoveFromList", RAISE: "Raise"}
 UNKNOWN = "rpc: can't find method"

@@ -2,11 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from nuncius.cluster.ring import SIZE, Place, Range, Ring
-from nuncius.cluster.ring_handover import Handover
-from nuncius.cluster.storage import Refused, Status
-from nuncius.cluster.storage_peers import APPEND, POST, PUT, RAISE, REMOVE, Found, KeyRow, Mention, Registered
-from nuncius.cluster.storage_ring import RingStorage
 from nuncius.doors.tribbler.services import Method, Service
 from nuncius.doors.tribbler.storage_messages import (
     AnyGetArgs,
@@ -30,6 +25,11 @@ from nuncius.doors.tribbler.storage_messages import (
     RingMessage,
     TakeArgs,
 )
+from nuncius.ring.handover import Handover
+from nuncius.ring.peers import APPEND, POST, PUT, RAISE, REMOVE, Found, KeyRow, Mention, Registered
+from nuncius.ring.ring import SIZE, Place, Range, Ring
+from nuncius.ring.storage import Refused, Status
+from nuncius.ring.storage_ring import RingStorage
 
 NAME = "StorageRPC"
 MAX_ANSWER = 32 << 20  # characters

@@ -2,9 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from nuncius.cluster import tribbler_model as model
-from nuncius.cluster.tribbler import Tribbler
-from nuncius.cluster.tribbler_recent import Posts
 from nuncius.doors.tribbler.services import Method, Service
 from nuncius.doors.tribbler.tribserver_messages import (
     CreateUserArgs,
@@ -20,6 +17,9 @@ from nuncius.doors.tribbler.tribserver_messages import (
     SubscriptionArgs,
     Tribble,
 )
+from nuncius.ring.tribbler import model
+from nuncius.ring.tribbler.recent import Posts
+from nuncius.ring.tribbler.tribbler import Tribbler
 
 NAME = "Tribserver"
 

@@ -3,15 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 
-from nuncius.cluster.storage import Refused
-from nuncius.cluster.storage_owner import check
-from nuncius.cluster.storage_peers import PUT, Unreached
-from nuncius.cluster.storage_ring import PATIENCE, PAUSE, RingStorage
-from nuncius.cluster.tribbler import Tribbler
-from nuncius.cluster.tribbler_local import LocalPosts, Query
-from nuncius.cluster.tribbler_model import user_key
-from nuncius.cluster.tribbler_posting import Posting
-from nuncius.cluster.tribbler_recent import Posts
 from nuncius.doors.tribbler import tribserver
 from nuncius.doors.tribbler.caller import Callers, RpcError
 from nuncius.doors.tribbler.services import Service
@@ -23,6 +14,15 @@ from nuncius.doors.tribbler.tribserver_messages import (
     RecentReply,
     StatusReply,
 )
+from nuncius.ring.owner import check
+from nuncius.ring.peers import PUT, Unreached
+from nuncius.ring.storage import Refused
+from nuncius.ring.storage_ring import PATIENCE, PAUSE, RingStorage
+from nuncius.ring.tribbler.local import LocalPosts, Query
+from nuncius.ring.tribbler.model import user_key
+from nuncius.ring.tribbler.posting import Posting
+from nuncius.ring.tribbler.recent import Posts
+from nuncius.ring.tribbler.tribbler import Tribbler
 
 
 class RingPeers:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from nuncius.pipeline import options
 from nuncius.pipeline.catalogue import stores
 from nuncius.pipeline.errors import InvalidOption
 from nuncius.pipeline.jobs.job import Context, Job, Summary
@@ -14,8 +13,9 @@ from nuncius.pipeline.lake.archive import Archive
 from nuncius.pipeline.lake.files import LakeFile
 from nuncius.pipeline.lake.stretches import within
 from nuncius.pipeline.lake.table import Lake, Overtaken
-from nuncius.pipeline.options import ReadOptions
 from nuncius.pipeline.place import Database
+from nuncius.pipeline.source import options
+from nuncius.pipeline.source.options import ReadOptions
 
 ROWS_PER_ROUND = 1_000_000
 EVERY = 60

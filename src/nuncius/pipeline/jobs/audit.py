@@ -14,10 +14,10 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from nuncius.pipeline.jobs import audit_delivered as delivered
-from nuncius.pipeline.jobs import audit_stored as kept
-from nuncius.pipeline.jobs.audit_findings import FAULT, KINDS, findings
-from nuncius.pipeline.jobs.audit_inputs import Wanted, gather
+from nuncius.pipeline.jobs.auditing import delivered
+from nuncius.pipeline.jobs.auditing import stored as kept
+from nuncius.pipeline.jobs.auditing.findings import FAULT, KINDS, findings
+from nuncius.pipeline.jobs.auditing.inputs import Wanted, gather
 from nuncius.pipeline.jobs.job import Context, Job, Summary
 
 # What there was of each, in a topic (where there is no subscriber) and for a subscriber. `delivered` counts

@@ -17,12 +17,11 @@ from pyspark.sql import functions as sf
 
 from nuncius.pipeline import place
 from nuncius.pipeline.errors import InvalidOption, PipelineError
-from nuncius.pipeline.jobs import timelines_ring as ring
-from nuncius.pipeline.jobs import timelines_stores as stores
+from nuncius.pipeline.jobs.home_feeds import ring, stores
+from nuncius.pipeline.jobs.home_feeds.feeds import affected, feeds, following, newest, posts_of
+from nuncius.pipeline.jobs.home_feeds.state import Progress, Tables
+from nuncius.pipeline.jobs.home_feeds.stores import StoreNow
 from nuncius.pipeline.jobs.job import Context, Job, Summary
-from nuncius.pipeline.jobs.timelines_feeds import affected, feeds, following, newest, posts_of
-from nuncius.pipeline.jobs.timelines_state import Progress, Tables
-from nuncius.pipeline.jobs.timelines_stores import StoreNow
 
 RING = "127.0.0.1:9009"
 EVERY = 30

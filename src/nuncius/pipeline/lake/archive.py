@@ -14,19 +14,19 @@ from functools import partial
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from nuncius.pipeline import slices
 from nuncius.pipeline.catalogue import Partition, Stores, expect, look
-from nuncius.pipeline.columns import Shape
 from nuncius.pipeline.errors import DataLoss, InvalidOption
 from nuncius.pipeline.lake import storage, writer
 from nuncius.pipeline.lake.files import CONSTANT, LakeFile
 from nuncius.pipeline.lake.stretches import Stretch, cut, share, without
 from nuncius.pipeline.lake.table import Lake
-from nuncius.pipeline.options import ReadOptions
-from nuncius.pipeline.schema import EXTRA, SCHEMA
-from nuncius.pipeline.slices import Part, Slice
-from nuncius.pipeline.subscription import Subscription
-from nuncius.pipeline.tiers import Range
+from nuncius.pipeline.source import slices
+from nuncius.pipeline.source.columns import Shape
+from nuncius.pipeline.source.options import ReadOptions
+from nuncius.pipeline.source.schema import EXTRA, SCHEMA
+from nuncius.pipeline.source.slices import Part, Slice
+from nuncius.pipeline.source.subscription import Subscription
+from nuncius.pipeline.source.tiers import Range
 
 JOB = "archive"
 _READ = StructType([column for column in [*SCHEMA, *EXTRA] if column.name not in CONSTANT])

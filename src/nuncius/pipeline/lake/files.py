@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from nuncius.pipeline.lake import storage
-from nuncius.pipeline.schema import EXTRA, SCHEMA
+from nuncius.pipeline.source.schema import EXTRA, SCHEMA
 
 COLUMNS: pa.Schema = to_arrow_schema(StructType([*SCHEMA, *EXTRA]), timezone="UTC")
 """The columns of the table, as Arrow and the source see them."""

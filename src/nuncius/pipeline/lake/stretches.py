@@ -5,10 +5,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nuncius.pipeline import positions, slices
 from nuncius.pipeline.catalogue import Partition
 from nuncius.pipeline.lake.files import LakeFile
-from nuncius.pipeline.positions import Place
+from nuncius.pipeline.source import positions, slices
+from nuncius.pipeline.source.positions import Place
 
 # Smaller pieces cost more than they gain by being worked on at the same time.
 SMALLEST_PIECE = 50_000

@@ -1,0 +1,1 @@
+"""Load generators: programs of their own, started by the benchmarks."""

@@ -1,0 +1,1 @@
+"""A ring of Tribbler nodes with data, for its benchmark."""

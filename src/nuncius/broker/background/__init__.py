@@ -1,0 +1,1 @@
+"""Work beside the messages: duties, news from other nodes, wake-ups."""

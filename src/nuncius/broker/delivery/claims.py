@@ -1,0 +1,114 @@
+"""A durable subscription is fed at one place at a time, and whoever comes last has it.
+
+A subscriber that has lost its connection comes back before the node that it was at has noticed. So the new
+one does not wait for the old one's end: the old one is ended, says what it has to say, and makes way.
+Between nodes the store decides whose a subscription is; the node that has it hears that another wants it.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from weakref import WeakValueDictionary
+
+from nuncius.broker.background.listener import Listener
+from nuncius.broker.background.tasks import BackgroundWork
+from nuncius.broker.delivery.feed import Feed
+from nuncius.store.errors import StoreError
+from nuncius.store.store import Store
+
+CLAIM = "select nuncius.claim_feed($1, $2, $3)"
+RELEASE = "select nuncius.release_feed($1, $2)"
+WANTED = "select subscription_id from nuncius.wanted_feeds($1, $2) subscription_id"
+PATIENCE = 10.0  # seconds that another node gets to make way
+AGAIN = 1.0  # how often it is asked
+
+
+class Claims:
+    def __init__(self, store: Store, listener: Listener) -> None:
+        self._store = store
+        self._listener = listener
+        self._here: dict[int, Feed] = {}  # by subscription
+        self._free: dict[int, asyncio.Event] = {}  # of those that we wait for
+        self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+        self._background = BackgroundWork()
+        self._is_over = False
+        listener.on_wanted = self._wanted
+        listener.on_free = self._freed
+
+    def turn(self, subscription_id: int) -> asyncio.Lock:
+        """Is held from before `take` to after `keep`."""
+        turn = self._turns.get(subscription_id)
+        if turn is None:
+            turn = self._turns[subscription_id] = asyncio.Lock()
+        return turn
+
+    async def take(self, subscription_id: int) -> None:
+        """Returns when nobody else feeds this subscription any more."""
+        before = self._here.pop(subscription_id, None)
+        if before is not None:
+            await before.make_way()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE
+        free = self._free[subscription_id] = asyncio.Event()
+        try:
+            while not await self._claim(subscription_id, force=loop.time() >= deadline):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(AGAIN):
+                        await free.wait()
+                free.clear()
+        finally:
+            del self._free[subscription_id]
+
+    def keep(self, feed: Feed) -> None:
+        """This is what feeds the subscription now."""
+        self._here[feed.subscription.subscription_id] = feed
+
+    async def leave(self, feed: Feed) -> None:
+        """The feed has ended. The subscription is nobody's, unless it is somebody else's by now."""
+        subscription_id = feed.subscription.subscription_id
+        if self._here.get(subscription_id) is feed:
+            async with self.turn(subscription_id):
+                if self._here.get(subscription_id) is feed:
+                    del self._here[subscription_id]
+                    await self.release(subscription_id)
+
+    async def release(self, subscription_id: int) -> None:
+        if not self._is_over:
+            with contextlib.suppress(StoreError):  # else it is taken from us, or ends with this node
+                await self._store.query(RELEASE, subscription_id, self._listener.holder)
+
+    async def close(self) -> None:
+        """The node ends, and its claims end with it."""
+        self._is_over = True
+        await self._background.drain()
+
+    async def _claim(self, subscription_id: int, *, force: bool) -> bool:
+        rows = await self._store.query(CLAIM, subscription_id, self._listener.holder, force)
+        return bool(rows[0][0])
+
+    # What other nodes say
+
+    def _freed(self, subscription_id: int) -> None:
+        if subscription_id in self._free:
+            self._free[subscription_id].set()
+
+    def _wanted(self, subscription_id: int | None) -> None:
+        """Somebody wants this subscription; None: we have been deaf for a while."""
+        if subscription_id in self._here:
+            self._background.start(self._make_way([subscription_id]))
+        elif subscription_id is None and self._here:
+            self._background.start(self._make_way(list(self._here)))
+
+    async def _make_way(self, subscriptions: Sequence[int]) -> None:
+        with contextlib.suppress(StoreError):  # who wants it asks again
+            for subscription_id in await self._which_are_wanted(subscriptions):
+                async with self.turn(subscription_id):
+                    if await self._which_are_wanted([subscription_id]):  # still
+                        feed = self._here.pop(subscription_id, None)
+                        if feed is not None:
+                            await feed.make_way()
+                        await self.release(subscription_id)
+
+    async def _which_are_wanted(self, subscriptions: Sequence[int]) -> list[int]:
+        rows = await self._store.query(WANTED, subscriptions, self._listener.holder)
+        return [row[0] for row in rows]

@@ -1,0 +1,95 @@
+"""Consuming one message at a time, by consumers that cannot acknowledge: who reads for whom at this node."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from nuncius.broker import future
+from nuncius.broker.background.actors import CONSUMER, Actors, Consumer
+from nuncius.broker.background.signals import Signals
+from nuncius.broker.delivery.reading import Reading
+from nuncius.broker.delivery.reading_parts import Means
+from nuncius.broker.topics.topics import Topics
+from nuncius.store.calls.advancing import advance, recall, unread
+from nuncius.store.store import Store
+
+MAX_BYTES = 64 << 20  # of all entries that are read ahead
+MOST_CONSUMERS = 10_000  # whose place is remembered
+
+
+class Consuming:
+    def __init__(self, store: Store, topics: Topics, actors: Actors, signals: Signals) -> None:
+        self._topics = topics
+        self._actors = actors
+        self._readings: OrderedDict[int, Reading] = OrderedDict()  # the longest silent first
+        self._bytes = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._means = Means(
+            store.combiner("advance", advance),
+            store.combiner("unread", unread),
+            store.combiner("recall", recall),
+            topics.existing,
+            topics.fetch,
+            signals.version,
+            self._start,
+            self._account,
+            self._forget_consumer,
+        )
+
+    def consume_soon(
+        self, consumer: Consumer, done: Callable[[Any], None], *, key: str | None = None
+    ) -> None:
+        """The next message of any partition; `done` gets its body, None when there is none, or an exception.
+        A second request with the same key gets the same message."""
+        self._actors.touch(CONSUMER, consumer.consumer_id)
+        reading = self._readings.get(consumer.consumer_id)
+        if reading is None or reading.consumer != consumer:
+            self._forget_reading(consumer.consumer_id)
+            reading = self._readings[consumer.consumer_id] = Reading(consumer, self._means)
+            self._make_room()
+        else:
+            self._readings.move_to_end(consumer.consumer_id)
+        reading.ask(done, key)
+
+    async def consume(self, consumer: Consumer, *, key: str | None = None) -> bytes | None:
+        consumed, done = future.new()
+        self.consume_soon(consumer, done, key=key)
+        return await consumed  # type: ignore[no-any-return]
+
+    def look_again(self) -> None:
+        """Partitions may have come or gone."""
+        for reading in self._readings.values():
+            reading.begin_anew()
+
+    async def drain(self) -> None:
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _forget_consumer(self, consumer_id: int) -> None:
+        self._actors.consumers.forget(str(consumer_id))
+        self._forget_reading(consumer_id)
+
+    def _forget_reading(self, consumer_id: int) -> None:
+        reading = self._readings.pop(consumer_id, None)
+        if reading is not None:
+            self._bytes -= reading.bytes
+            reading.bytes = 0
+
+    def _account(self, size: int) -> None:
+        """So much more, or less, is read ahead."""
+        self._bytes += size
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """What was read ahead for those who have been silent longest can be read again."""
+        while self._readings and (self._bytes > MAX_BYTES or len(self._readings) > MOST_CONSUMERS):
+            silent = next((each for each in self._readings.values() if each.is_idle), None)
+            if silent is None:
+                return
+            self._forget_reading(silent.consumer.consumer_id)

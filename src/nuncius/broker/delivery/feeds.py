@@ -1,0 +1,175 @@
+"""Feeds: the report's distributor. Opens them, and knows who uses which subscription at this node."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from weakref import WeakValueDictionary
+
+from nuncius.broker.background.listener import Listener
+from nuncius.broker.background.signals import Signals
+from nuncius.broker.delivery.claims import Claims
+from nuncius.broker.delivery.feed import Feed
+from nuncius.broker.delivery.feed_parts import Batch, FeedServices, Settings
+from nuncius.broker.delivery.ordered_feeds import OrderedFeeds
+from nuncius.broker.delivery.send_order import SendOrder
+from nuncius.broker.delivery.subscriptions import Subscription, Subscriptions
+from nuncius.broker.delivery.tails import Tails
+from nuncius.broker.limits import Limits
+from nuncius.broker.observe.consumers import Consumers, leave
+from nuncius.store.calls.acknowledging import Acknowledgement, Acknowledging, Noted, deliver
+from nuncius.store.driver import Connection
+from nuncius.store.errors import StoreError
+from nuncius.store.store import Store
+
+END = (
+    "select nuncius.end_subscriptions(array(select subscription_id from nuncius.subscriptions"
+    " join nuncius.topics using (topic_id) where topic_name = $1 and subscriber_name = $2), $3)"
+)
+
+_Names = tuple[str, str]  # topic, subscriber
+
+
+class Feeds:
+    def __init__(
+        self,
+        store: Store,
+        subscriptions: Subscriptions,
+        tails: Tails,
+        signals: Signals,
+        order: SendOrder,
+        listener: Listener,
+        limits: Limits,
+    ) -> None:
+        self._store = store
+        self._subscriptions = subscriptions
+        self._listener = listener
+        self._acknowledging = Acknowledging(limits.retry_delay, limits.max_attempts)
+        self._order = order
+        self._services = FeedServices(
+            store,
+            tails,
+            signals,
+            store.combiner("deliver", deliver),
+            store.combiner("acknowledge", self._acknowledging.acknowledge),
+            limits.retry_delay,
+        )
+        self.consumers = Consumers()
+        """Where open feeds are counted."""
+        self._feeds: set[Feed] = set()
+        self._together: WeakValueDictionary[Hashable, OrderedFeeds] = WeakValueDictionary()  # by caller
+        self._claims = Claims(store, listener)
+        self._users: Counter[_Names] = Counter()  # feeds that are not durable, open or opening
+        self._turns: WeakValueDictionary[_Names, asyncio.Lock] = WeakValueDictionary()
+
+    async def open(
+        self,
+        topic: str,
+        subscriber: str,
+        push: Callable[[Batch], None],
+        *,
+        start: str = "latest",
+        durable: bool = False,
+        acknowledged: bool = False,
+        prefetch: int = 1000,
+        gate: AbstractAsyncContextManager[None] | None = None,
+        caller: Hashable = None,
+        ended: Callable[[Exception], None] | None = None,
+    ) -> Feed:
+        """Begins to push what comes for this subscriber. One that is not durable lives as long as the feed;
+        one that is has one feed at a time, and an older one ends with TakenOver, at whichever node it is.
+        Without acknowledgement what was pushed counts as received; with it, at most `prefetch` entries are
+        outstanding. Each look for entries and their push go through the gate, if there is one. `ended`
+        learns why a feed broke off.
+
+        What this node stores comes to all feeds of a caller together in the order in which it was stored."""
+        together = self._together_with(caller)
+        settings = Settings(durable, acknowledged, max(1, prefetch), gate, caller, together)
+        begin = partial(self._begin, push, settings, ended)
+        if durable:
+            return await self._begin_alone(
+                await self._subscriptions.subscribe(topic, subscriber, start=start), begin
+            )
+        async with self._turn(topic, subscriber):
+            self._users[topic, subscriber] += 1
+            try:
+                subscription = await self._subscriptions.subscribe(
+                    topic, subscriber, start=start, holder=self._listener.holder
+                )
+                return await begin(subscription)
+            except BaseException:  # also when nobody waits for the feed any more
+                await self._leave(topic, subscriber)
+                raise
+
+    def _together_with(self, caller: Hashable) -> OrderedFeeds:
+        together = None if caller is None else self._together.get(caller)
+        if together is None:
+            together = OrderedFeeds(self._order)
+            if caller is not None:
+                self._together[caller] = together
+        return together
+
+    async def _begin_alone(
+        self, subscription: Subscription, begin: Callable[[Subscription], Awaitable[Feed]]
+    ) -> Feed:
+        claimed = subscription.subscription_id
+        async with self._claims.turn(claimed):
+            try:
+                await self._claims.take(claimed)
+                feed = await begin(subscription)
+            except BaseException:
+                await self._claims.release(claimed)
+                raise
+            self._claims.keep(feed)
+        return feed
+
+    async def _begin(
+        self,
+        push: Callable[[Batch], None],
+        settings: Settings,
+        ended: Callable[[Exception], None] | None,
+        subscription: Subscription,
+    ) -> Feed:
+        reader = await self._subscriptions.reader(subscription)
+        feed = Feed(self._services, subscription, reader, push, settings, ended, self._closed)
+        await feed.start()
+        self._feeds.add(feed)
+        self.consumers.subscriptions[subscription.subscription_id] += 1
+        return feed
+
+    async def note_in(self, connection: Connection, said: list[Acknowledgement]) -> Noted:
+        """Says these things as part of somebody's transaction, who settles them when it is committed."""
+        return await self._acknowledging.note(connection, said) if said else Noted([], [])
+
+    async def close(self) -> None:
+        """The node ends."""
+        await self._claims.close()
+        await asyncio.gather(*(feed.close() for feed in self._feeds))
+
+    async def _closed(self, feed: Feed) -> None:
+        if feed in self._feeds:
+            self._feeds.remove(feed)
+            leave(self.consumers.subscriptions, feed.subscription.subscription_id)
+        if feed.is_durable:
+            await self._claims.leave(feed)
+            return
+        topic, subscriber = feed.subscription.topic.name, feed.subscription.subscriber
+        async with self._turn(topic, subscriber):
+            await self._leave(topic, subscriber)
+
+    async def _leave(self, topic: str, subscriber: str) -> None:
+        self._users[topic, subscriber] -= 1
+        if self._users[topic, subscriber]:
+            return
+        del self._users[topic, subscriber]
+        with contextlib.suppress(StoreError):  # else it ends with the node
+            await self._store.query(END, topic, subscriber, self._listener.holder)
+
+    def _turn(self, topic: str, subscriber: str) -> asyncio.Lock:
+        """Who opens a feed does not find a subscription that is just being ended."""
+        turn = self._turns.get((topic, subscriber))
+        if turn is None:
+            turn = self._turns[topic, subscriber] = asyncio.Lock()
+        return turn

@@ -1,0 +1,217 @@
+"""Consumer groups: several members share a subscription, each reads some of the partitions.
+
+PostgreSQL decides who has which. A member that asks for more gets what comes after the subscription's place,
+again and again until it confirms; so a lost answer costs nothing. A partition that is to change hands does
+so when its owner asks for more, and is thereby done with what it had; an owner from whom it was taken
+(because it was silent, or took too long) is told so when it confirms, by the generation that it names.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from nuncius.broker.background.duties import Duties
+from nuncius.broker.background.listener import Listener
+from nuncius.broker.background.signals import Signals
+from nuncius.broker.errors import AlreadyExists, InvalidInput, NoSuchSubscription, NotFound
+from nuncius.broker.limits import Limits, check_name, check_subscriber
+from nuncius.broker.topics.topic import Topic
+from nuncius.broker.topics.topics import Topics
+from nuncius.store.calls.fetching import Entries
+from nuncius.store.store import Store
+
+SHORTEST_SESSION, LONGEST_SESSION = 1.0, 3600.0  # seconds
+EXPIRE_SECONDS = 1.0
+REMEMBERED = 100_000
+NO_MEMBER, NOT_ITS_OWN = -2, -6
+
+
+class NoSuchMember(NotFound):
+    """It never was one, or it was taken for gone."""
+
+
+class NotOwner(AlreadyExists):
+    """The partition is another member's now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    member_id: int
+    name: str
+    joined_at: datetime
+    last_seen: datetime
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """What a member has: places are (partition, position), those with something unread first."""
+
+    topic: str
+    generation: int
+    places: tuple[tuple[int, int], ...]
+    unread: int
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """Entries for a member; `generation` is what it names when it confirms them."""
+
+    generation: int
+    partitions: tuple[int, ...]
+    entries: Sequence[tuple[int, Entries]]
+
+
+class Groups:
+    def __init__(
+        self, store: Store, topics: Topics, signals: Signals, listener: Listener, limits: Limits
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._signals = signals
+        self._listener = listener
+        self._limits = limits
+        self._heard: set[int] = set()  # members, since that was last written down
+        self._turns = itertools.count()
+        self._groups: dict[int, tuple[str, str]] = {}  # topic and subscriber of members
+
+    async def join(self, topic: str, subscriber: str, name: str, session: float) -> int:
+        """A new member; answers with its id. It has to be heard from at least once in a session's time."""
+        check_subscriber(subscriber)
+        check_name("member", name)
+        if not SHORTEST_SESSION <= session <= LONGEST_SESSION:
+            raise InvalidInput(f"a session is {SHORTEST_SESSION:g} to {LONGEST_SESSION:g} seconds")
+        rows = await self._store.execute(
+            "select nuncius.join_group($1, $2, $3, $4, $5)",
+            *(topic, subscriber, name, self._listener.holder, session),
+        )
+        member: int | None = rows[0][0]
+        if member is None:
+            raise NoSuchSubscription(f"{subscriber!r} is not subscribed to {topic!r}")
+        self._heard.add(member)
+        return member
+
+    async def check(self, member: int, topic: str, subscriber: str) -> None:
+        """Whether the member is one of this subscription's; raises NoSuchMember if not."""
+        group = self._groups.get(member)
+        if group is None:
+            rows = await self._store.query("select * from nuncius.group_of($1)", member)
+            if not rows:
+                raise _unknown(member)
+            if len(self._groups) >= REMEMBERED:
+                self._groups.clear()
+            group = self._groups[member] = (rows[0][0], rows[0][1])
+        if group != (topic, subscriber):
+            raise _unknown(member)
+
+    async def leave(self, member: int) -> None:
+        rows = await self._store.execute("select nuncius.leave_group($1)", [member])
+        self._heard.discard(member)
+        if not rows[0][0]:
+            raise _unknown(member)
+
+    async def members(self, topic: str, subscriber: str) -> Sequence[Member]:
+        rows = await self._store.query("select * from nuncius.list_members($1, $2)", topic, subscriber)
+        return [
+            Member(member_id, name, joined_at, last_seen, tuple(partitions))
+            for member_id, name, joined_at, last_seen, partitions in rows
+        ]
+
+    async def heartbeat(self, member: int) -> None:
+        """It is still there, and busy."""
+        rows = await self._store.query("select nuncius.note_members($1, $2)", [member], self._listener.holder)
+        if not rows[0][0]:
+            raise _unknown(member)
+
+    async def shares(self, member: int) -> Shares:
+        """What it has. Asking says that it is done with what it had before."""
+        self._heard.add(member)
+        rows = await self._store.query("select * from nuncius.shares_of($1)", member)
+        if not rows:
+            self._heard.discard(member)
+            raise _unknown(member)
+        places = [(row["partition"], row["position"], row["unread"]) for row in rows if row["partition"]]
+        turn = next(self._turns) % len(places) if places else 0
+        places = sorted(places[turn:] + places[:turn], key=lambda place: not place[2])
+        return Shares(
+            rows[0]["topic_name"],
+            rows[0]["generation"],
+            tuple(place[:2] for place in places),
+            sum(unread for *_, unread in places),
+        )
+
+    async def read(self, member: int, limit: int, wait: float = 0) -> Portion:
+        """Up to so many entries of its partitions, after what is confirmed; waits for the first. Not many
+        more bytes than the largest entry may have: the rest comes when it asks again."""
+        limit, room = min(limit, self._limits.max_batch), self._limits.max_body
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait
+        topic: Topic | None = None
+        while True:
+            version = None if topic is None else self._signals.version(topic.topic_id)
+            shares = await self.shares(member)
+            if topic is None or len(topic.partition_ids) < max((p for p, _ in shares.places), default=0):
+                topic = await self._topics.existing(shares.topic)
+            found: list[tuple[int, Entries]] = []
+            for partition, position in shares.places[: shares.unread]:
+                entries = await self._topics.fetch(topic, partition, position, limit)
+                if entries is not None:
+                    found.append((partition, entries))
+                    limit -= len(entries.bodies)
+                    room -= sum(map(len, entries.bodies))
+                if limit <= 0 or room <= 0:
+                    break
+            left = deadline - loop.time()
+            if found or left <= 0:
+                return Portion(shares.generation, tuple(sorted(p for p, _ in shares.places)), found)
+            if version is not None:  # else something may have come before we knew for what to wait
+                await self._signals.wait(topic.topic_id, version, left)
+
+    async def confirm(
+        self, member: int, generation: int, partitions: Sequence[int], positions: Sequence[int]
+    ) -> None:
+        """Everything below these positions has arrived; all of them are confirmed or none."""
+        self._heard.add(member)
+        rows = await self._store.query(
+            "select code, wrong from nuncius.confirm_as_member($1, $2, $3, $4)",
+            *(member, generation, partitions, positions),
+        )
+        code, wrong = rows[0]
+        if code == NO_MEMBER:
+            raise _unknown(member)
+        if code == NOT_ITS_OWN:
+            raise NotOwner(f"partition {wrong} was not yours all the time since generation {generation}")
+        if code is not None:
+            raise InvalidInput(f"there is no such position in partition {wrong} yet")
+
+    # Duties
+
+    def take_on(self, duties: Duties) -> None:
+        duties.add("groups", EXPIRE_SECONDS, self.expire)
+
+    async def note(self) -> int:
+        """Writes down from whom this node has heard."""
+        heard, self._heard = self._heard, set()
+        if heard:
+            try:
+                await self._store.query(
+                    "select nuncius.note_members($1, $2)", sorted(heard), self._listener.holder
+                )
+            except BaseException:
+                self._heard |= heard
+                raise
+        return 0
+
+    async def expire(self) -> int:
+        """Members that are gone leave. Answers how many."""
+        await self.note()
+        if not self._listener.may_judge:
+            return 0
+        rows = await self._store.query("select nuncius.expire_members()")
+        return rows[0][0] or 0
+
+
+def _unknown(member: int) -> NoSuchMember:
+    return NoSuchMember(f"there is no member {member}; join again")

@@ -1,0 +1,56 @@
+"""What reading for a consumer is made of."""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from nuncius.broker.topics.topic import Topic
+from nuncius.store.calls.advancing import AdvanceCall, RecallCall, UnreadCall
+from nuncius.store.calls.fetching import Entries
+from nuncius.store.combiner.combiner import Combiner
+
+Done = Callable[[Any], None]
+Fetch = Callable[[Topic, int, int, int], Awaitable[Entries | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What all readings of a node share."""
+
+    advancing: Combiner[AdvanceCall]
+    looking: Combiner[UnreadCall]
+    recalling: Combiner[RecallCall]
+    find_topic: Callable[[str], Awaitable[Topic]]
+    fetch: Fetch
+    version: Callable[[int], int]
+    start: Callable[[Coroutine[None, None, None]], None]
+    account: Callable[[int], None]
+    forget: Callable[[int], None]
+
+
+class Place:
+    """Where a consumer stands in a partition, and what comes there."""
+
+    __slots__ = ("bodies", "first", "is_fetching", "partition", "partition_id", "position", "size")
+
+    def __init__(self, partition: int, partition_id: int, position: int) -> None:
+        self.partition = partition
+        self.partition_id = partition_id
+        self.position = position
+        self.first = 0
+        self.bodies: list[bytes] = []
+        self.size = 0
+        self.is_fetching = False
+
+    @property
+    def is_dry(self) -> bool:
+        return self.position - self.first >= len(self.bodies)
+
+
+class Request:
+    __slots__ = ("done", "key", "number")
+
+    def __init__(self, done: Done, key: str | None) -> None:
+        self.done = done
+        self.key = key
+        self.number = 0

@@ -1,0 +1,284 @@
+"""Subscriptions: a durable place in a topic, and readers that go on from it."""
+
+import asyncio
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from nuncius.broker.background.signals import Signals
+from nuncius.broker.delivery.tails import Chunk, Slice, Tails
+from nuncius.broker.errors import InvalidInput, NoSuchSubscription, NoSuchTopic
+from nuncius.broker.limits import check_int64, check_name, check_not_of_job, check_subscriber
+from nuncius.broker.topics.topic import Topic
+from nuncius.broker.topics.topics import Topics
+from nuncius.store.calls.confirming import NO_SUBSCRIPTION, NOT_PUBLISHED, ConfirmCall, confirm
+from nuncius.store.store import Store
+
+AT_ONCE = 32  # partitions that a reader looks at: what is found in all of them is in memory together
+
+# Of a partition and an offset: the next offset that a look must leave alone, if any.
+Bound = Callable[[int, int], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    subscription_id: int
+    topic: Topic
+    subscriber: str
+    created: bool  # by this call, rather than found
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionInfo:
+    topic: str
+    subscriber: str
+    holds_retention: bool
+    created_at: datetime
+    lag: int
+    confirmed_at: datetime | None
+
+
+def _ignore(caller: Hashable, entries: int) -> None:
+    """Nobody counts."""
+
+
+class Subscriptions:
+    def __init__(self, store: Store, topics: Topics, tails: Tails, signals: Signals) -> None:
+        self._store = store
+        self._topics = topics
+        self._tails = tails
+        self._signals = signals
+        self.on_delivery: Callable[[Hashable, int], None] = _ignore
+        """Learns how many entries were handed to whom."""
+        self._confirming = store.combiner("confirm", confirm)
+
+    async def subscribe(
+        self,
+        topic: str,
+        subscriber: str,
+        *,
+        start: str = "latest",
+        holds_retention: bool = False,
+        holder: int | None = None,
+    ) -> Subscription:
+        """Subscribes, or finds the subscription there is. `start`: 'latest' or 'earliest'. With a holder the
+        subscription ends with that node, unless it was durable before."""
+        check_subscriber(subscriber)
+        check_name("topic", topic)
+        if start not in ("latest", "earliest"):
+            raise InvalidInput(f"start at 'latest' or 'earliest', not at {start!r}")
+        rows = await self._store.query(
+            "select subscription_id, created from nuncius.subscribe($1, $2, $3, $4, $5)",
+            topic,
+            subscriber,
+            start,
+            holds_retention,
+            holder,
+        )
+        found = await self._topics.existing(topic)
+        return Subscription(rows[0][0], found, subscriber, rows[0][1])
+
+    async def find(self, topic: str, subscriber: str) -> Subscription:
+        """Find a subscription, to read it or to move it. Those of jobs are refused."""
+        check_not_of_job(subscriber)
+        return await self.look_up(topic, subscriber)
+
+    async def look_up(self, topic: str, subscriber: str) -> Subscription:
+        """Find a subscription, to show it."""
+        rows = await self._store.query(
+            "select subscription_id from nuncius.subscriptions join nuncius.topics using (topic_id)"
+            " where topic_name = $1 and subscriber_name = $2",
+            topic,
+            subscriber,
+        )
+        if not rows:
+            raise NoSuchSubscription(f"{subscriber!r} is not subscribed to {topic!r}")
+        return Subscription(rows[0][0], await self._topics.existing(topic), subscriber, False)
+
+    async def unsubscribe(self, topic: str, subscriber: str) -> None:
+        rows = await self._store.execute("select nuncius.unsubscribe($1, $2)", topic, subscriber)
+        if not rows[0][0]:
+            raise NoSuchSubscription(f"{subscriber!r} is not subscribed to {topic!r}")
+
+    async def list(
+        self, topic: str | None = None, subscriber: str | None = None
+    ) -> Sequence[SubscriptionInfo]:
+        rows = await self._store.query(
+            "select topic_name, subscriber_name, holds_retention, created_at, lag, confirmed_at"
+            " from nuncius.list_subscriptions($1, $2)",
+            topic,
+            subscriber,
+        )
+        return [SubscriptionInfo(*row) for row in rows]
+
+    def confirm_soon(
+        self,
+        subscription: Subscription,
+        partition: int,
+        position: int,
+        done: Callable[[Any], None],
+        *,
+        caller: Hashable = None,
+    ) -> None:
+        """Everything below the position has arrived; `done` gets None or an exception."""
+        check_int64("a position", position)
+
+        def confirmed(code: Any) -> None:
+            if code == NO_SUBSCRIPTION:
+                code = NoSuchSubscription(
+                    f"{subscription.subscriber!r} is not subscribed to {subscription.topic.name!r}"
+                )
+            elif code == NOT_PUBLISHED:
+                code = InvalidInput(f"position {position} is beyond the end of the partition")
+            done(code if isinstance(code, Exception) else None)
+
+        self._confirming.submit(
+            ConfirmCall(
+                confirmed,
+                caller,
+                subscription.subscription_id,
+                subscription.topic.partition_id(partition),
+                position,
+            )
+        )
+
+    async def reader(self, subscription: Subscription) -> "Reader":
+        """A reader that begins after what is confirmed."""
+        reader = Reader(self._store, self._tails, self._signals, subscription, self.on_delivery)
+        await reader.find_place()
+        return reader
+
+
+class Reader:
+    """Goes through a topic's partitions in turn, from a subscription's place on. It moves by itself; only
+    confirming moves the subscription."""
+
+    def __init__(
+        self,
+        store: Store,
+        tails: Tails,
+        signals: Signals,
+        subscription: Subscription,
+        on_delivery: Callable[[Hashable, int], None],
+    ) -> None:
+        self._store = store
+        self._tails = tails
+        self._signals = signals
+        self._on_delivery = on_delivery
+        self.subscription = subscription
+        self.places: dict[int, tuple[int, int]] = {}  # partition: its id, the next offset
+        self._empty: dict[int, int] = {}  # partition: the topic's version at which there was nothing
+        self._catalogue = 0
+
+    async def find_place(self) -> None:
+        """Looks up where to begin, in partitions that are new to this reader."""
+        self._catalogue = self._signals.catalogue
+        rows = await self._store.query(
+            "select partition, partition_id, position from nuncius.positions_of($1)",
+            [self.subscription.subscription_id],
+        )
+        if not rows:
+            raise await self._why_gone()
+        for partition, partition_id, position in rows:
+            self.places.setdefault(partition, (partition_id, position))
+
+    async def _why_gone(self) -> NoSuchSubscription | NoSuchTopic:
+        topic = self.subscription.topic
+        exists = "select exists (select from nuncius.topics where topic_id = $1)"
+        if (await self._store.query(exists, topic.topic_id))[0][0]:
+            return NoSuchSubscription(
+                f"{self.subscription.subscriber!r} is not subscribed to {topic.name!r} any more"
+            )
+        return NoSuchTopic(f"topic {topic.name!r} was deleted")
+
+    async def next(
+        self, limit: int, caller: Hashable = None, gate: AbstractAsyncContextManager[None] | None = None
+    ) -> Slice:
+        """The entries that come next, of one partition; waits until there are some. Each look goes through
+        the gate, if there is one."""
+        while True:
+            version = self._signals.version(self.subscription.topic.topic_id)
+            async with gate or nullcontext():
+                found = await self.look(limit, caller)
+            if found is not None:
+                return found
+            await self._signals.wait(self.subscription.topic.topic_id, version, None)
+
+    async def look(self, limit: int, caller: Hashable = None, bound: Bound | None = None) -> Slice | None:
+        """The entries that come next, of one partition, if there are any. What the bound excludes is fetched
+        all the same, for `take_fetched`."""
+        if self._catalogue != self._signals.catalogue:
+            await self.find_place()
+        version = self._version
+        line = {
+            partition: place
+            for partition, place in self.places.items()
+            if self._empty.get(partition) != version
+        }
+        for partition, (partition_id, position) in line.items():
+            known = self._tails.known(partition_id, position)
+            if known is None:
+                break
+            await asyncio.sleep(0)  # others have their turn, and sockets: everything may be at hand for long
+            found = self._move(partition, *known, limit, caller, bound)
+            if found is not None:
+                return found
+        partitions = list(line)
+        for start in range(0, len(partitions), AT_ONCE):
+            some = partitions[start : start + AT_ONCE]
+            fetching = [self._tails.fetch(*line[partition], version, caller) for partition in some]
+            chunks = [await fetching[0]] if len(fetching) == 1 else await asyncio.gather(*fetching)
+            found = None
+            for partition, chunk in zip(some, chunks, strict=True):
+                if chunk is None:
+                    self._empty[partition] = version
+                elif not isinstance(chunk, tuple):
+                    raise NoSuchTopic(f"topic {self.subscription.topic.name!r} was deleted")
+                elif found is None:
+                    found = self._move(partition, *chunk, limit, caller, bound)
+            if found is not None:
+                return found
+        return None
+
+    def take_fetched(self, partition: int, end: int, limit: int, caller: Hashable) -> Slice | None:
+        """Return what comes next in this partition, to before the offset `end`, as far as it is fetched."""
+        partition_id, position = self.places[partition]
+        known = self._tails.known(partition_id, position)
+        if known is None:
+            return None
+        return self._move(partition, *known, min(limit, end - position), caller, None)
+
+    def fetched_to(self, partition: int) -> int:
+        """The offset to which this partition is fetched without a gap, from the reader's place on."""
+        partition_id, position = self.places[partition]
+        known = self._tails.known(partition_id, position)
+        return position if known is None else known[0].entries.next_offset
+
+    def has_found_nothing(self, partition: int) -> bool:
+        """Whether a look found that this partition is at its end, and there is no news since."""
+        return self._empty.get(partition) == self._version
+
+    @property
+    def _version(self) -> int:
+        return self._signals.version(self.subscription.topic.topic_id)
+
+    def _move(
+        self, partition: int, chunk: Chunk, start: int, limit: int, caller: Hashable, bound: Bound | None
+    ) -> Slice | None:
+        partition_id, _ = self.places[partition]
+        first = chunk.entries.first_offset
+        end = min(start + limit, len(chunk.entries.bodies))
+        excluded = None if bound is None else bound(partition, first + start)
+        if excluded is not None and excluded < first + end:
+            end = excluded - first
+            if end == start:
+                self.places[partition] = (partition_id, excluded)  # retention may have passed what was before
+                return None
+        found = Slice(partition, chunk, start, end)
+        self._on_delivery(caller, found.end - found.start)
+        # To the back of the line, so that a busy partition does not starve the others.
+        del self.places[partition]
+        self.places[partition] = (partition_id, found.next_offset)
+        return found

@@ -1,0 +1,160 @@
+"""The recent ends of partitions, shared by everybody who reads there.
+
+Fifty subscribers of one topic want the same entries at nearly the same time. The first one to ask has them
+fetched; the others find them here, in the same object, beside what a door has already made of them.
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from nuncius.broker import future
+from nuncius.broker.topics.topics import Topics
+from nuncius.store.calls.fetching import GONE, Entries
+
+FETCH = 2000  # entries at a time
+MAX_BYTES = 32 << 20
+PER_ENTRY = 200  # bytes of memory an entry costs besides what is in it
+PER_CHUNK = 1000
+
+
+@dataclass(slots=True, eq=False)
+class Chunk:
+    """Consecutive entries of a partition. `rendered` is for doors to keep what they made of them."""
+
+    entries: Entries
+    rendered: dict[str, Any] = field(default_factory=dict)
+
+
+class Slice(msgspec.Struct, frozen=True, gc=False):
+    """Entries of a chunk, from index `start` to before `end`."""
+
+    partition: int
+    chunk: Chunk
+    start: int
+    end: int
+
+    @property
+    def entries(self) -> Entries:
+        whole = self.chunk.entries
+        if self.start == 0 and self.end == len(whole.bodies):
+            return whole
+        return whole.part(self.start, self.end)
+
+    @property
+    def first_offset(self) -> int:
+        return self.chunk.entries.first_offset + self.start
+
+    @property
+    def next_offset(self) -> int:
+        return self.chunk.entries.first_offset + self.end
+
+
+class Tails:
+    def __init__(self, topics: Topics, max_bytes: int = MAX_BYTES) -> None:
+        self._topics = topics
+        self._max_bytes = max_bytes
+        self._chunks: dict[int, list[Chunk]] = {}  # by partition id, in order of offsets
+        self._oldest: deque[tuple[int, Chunk, int]] = deque()  # partition id, chunk, size
+        self._bytes = 0
+        self._forgotten = 0  # how often
+        # By partition id, position and version: who knows of something newer does not wait for an older look.
+        self._under_way: dict[tuple[int, int, int], asyncio.Future[Any]] = {}
+
+    def known(self, partition_id: int, position: int) -> tuple[Chunk, int] | None:
+        """The chunk in which this offset is, and where in it, if it is at hand."""
+        chunks = self._chunks.get(partition_id)
+        if not chunks:
+            return None
+        at = bisect_right(chunks, position, key=_first_offset) - 1
+        if at < 0 or position >= chunks[at].entries.next_offset:
+            return None
+        return chunks[at], position - chunks[at].entries.first_offset
+
+    async def fetch(
+        self, partition_id: int, position: int, version: int, caller: Hashable
+    ) -> tuple[Chunk, int] | int | None:
+        """The same, fetched if need be; None when there is nothing there yet, or GONE. Where retention has
+        passed the position, the chunk begins beyond it. `version` is the topic's when the caller looked."""
+        found = self.known(partition_id, position)
+        if found is not None:
+            return found
+        place = (partition_id, position, version)
+        fetched = self._under_way.get(place)
+        if fetched is None:
+            fetched, done = future.new()
+            self._under_way[place] = fetched
+            self._topics.fetch_now(partition_id, position, FETCH, caller).add_done_callback(
+                partial(self._fetched, place, self._forgotten, done)
+            )
+        chunk = await asyncio.shield(fetched)  # others may wait for it, too
+        if chunk is None or chunk == GONE:
+            return chunk  # type: ignore[no-any-return]
+        return chunk, max(0, position - chunk.entries.first_offset)
+
+    async def fetch_one(self, partition_id: int, offset: int, caller: Hashable) -> tuple[Chunk, int] | None:
+        """This very entry, if it is still there. It may be old: nothing is kept, nobody else wants it."""
+        found = self.known(partition_id, offset)
+        if found is None:
+            entries = await self._topics.fetch_now(partition_id, offset, 1, caller)
+            if isinstance(entries, Entries) and entries.first_offset == offset:
+                found = Chunk(entries), 0
+        return found
+
+    def forget(self) -> None:
+        """Entries may have become unreadable."""
+        self._chunks.clear()
+        self._oldest.clear()
+        self._bytes = 0
+        self._forgotten += 1
+
+    def _fetched(
+        self,
+        place: tuple[int, int, int],
+        forgotten: int,
+        done: Callable[[Any], None],
+        answer: asyncio.Future[Entries | int | None],
+    ) -> None:
+        del self._under_way[place]
+        error = answer.exception()
+        if error is not None:
+            done(error)
+            return
+        entries = answer.result()
+        if not isinstance(entries, Entries):
+            done(entries)
+            return
+        chunk = Chunk(entries)
+        if forgotten == self._forgotten:
+            self._keep(place[0], chunk)
+        done(chunk)
+
+    def _keep(self, partition_id: int, chunk: Chunk) -> None:
+        chunks = self._chunks.setdefault(partition_id, [])
+        chunks.insert(bisect_right(chunks, _first_offset(chunk), key=_first_offset), chunk)
+        size = _size(chunk.entries)
+        self._oldest.append((partition_id, chunk, size))
+        self._bytes += size
+        while self._bytes > self._max_bytes and len(self._oldest) > 1:
+            oldest, dropped, freed = self._oldest.popleft()
+            self._bytes -= freed
+            self._chunks[oldest].remove(dropped)
+            if not self._chunks[oldest]:
+                del self._chunks[oldest]
+
+
+def _first_offset(chunk: Chunk) -> int:
+    return chunk.entries.first_offset
+
+
+def _size(entries: Entries) -> int:
+    size = PER_CHUNK + PER_ENTRY * len(entries.bodies) + sum(map(len, entries.bodies))
+    for texts in (entries.keys, entries.headers):
+        size += sum(len(text) for text in texts or () if text)
+    return size

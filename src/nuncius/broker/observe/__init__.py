@@ -1,0 +1,1 @@
+"""Counters, and facts about the store for consoles and command lines."""

@@ -1,0 +1,264 @@
+"""What a node counts: messages by door and kind, messages by queue, and how long its batches take.
+
+Everything is counted once a batch, in plain dictionaries, where the batch's results are at hand anyway; what
+that costs cannot be seen in a benchmark. Totals only go up. Rates and percentiles are of the last minute: a
+sample of the totals is kept every second.
+
+Which door a message came through is told by its caller: the package in which the caller's class lives is
+named after it, unless it says so itself. Calls without a caller of their own are HTTP's.
+"""
+
+import os
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nuncius.broker.background.duties import Duties
+from nuncius.broker.observe.counters_model import EDGES, Door, Histogram, RingState
+from nuncius.store.calls.advancing import ADVANCED
+from nuncius.store.calls.fetching import Entries
+from nuncius.store.calls.publishing import Placed
+from nuncius.store.calls.putting import Stored
+from nuncius.store.calls.sequences import Found, Turn
+from nuncius.store.store import Store
+
+PUBLISHED, PUT, TAKEN, DELIVERED, ACKED, READ = "published", "put", "taken", "delivered", "acked", "read"
+KINDS = (PUBLISHED, PUT, TAKEN, DELIVERED, ACKED, READ)
+
+SAMPLE_SECONDS = 1.0
+WINDOW = 60  # samples
+MOST_QUEUES = 10_000
+OTHERS = "http"
+RING = "tribbler"
+"""The door that changes keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    at: float
+    totals: dict[tuple[str, str], int]
+    queues: dict[int, tuple[int, int]]
+    buckets: dict[str, list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Of the last minute, or since the node started if that is less long ago."""
+
+    seconds: float
+    messages: dict[tuple[str, str], float]
+    """A second, by door and kind."""
+    queues: dict[int, tuple[float, float]]
+    """Put and taken a second, by queue; only those with traffic."""
+    buckets: dict[str, list[int]]
+    """By procedure that did something: how many of its batches took how long, between the `EDGES`."""
+
+
+class Counters:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.started_at = time.time()
+        self.pid = os.getpid()
+        self.doors: dict[str, Door] = {}
+        self.ring: Callable[[], RingState] | None = None
+        """Set by the door that is part of a ring."""
+        self.procedures: dict[str, Histogram] = {}
+        self.queues: dict[int, tuple[int, int]] = {}
+        """Put into and taken from each, of the first so many that had traffic."""
+        self._counts: dict[str, defaultdict[type | str, int]] = {kind: defaultdict(int) for kind in KINDS}
+        self._door_of: dict[type, str] = {}
+        self._samples: deque[_Sample] = deque(maxlen=WINDOW + 1)
+        self._samples.append(self._sample())
+        self._observers: dict[str, Callable[[Sequence[Any], Sequence[Any]], None]] = {
+            "publish": self._published,
+            "publish in turn": self._published_in_turn,
+            "put and take": self._exchanged,
+            "take many": self._exchanged,
+            "lease": self._leased,
+            "get": self._got,
+            "advance": self._advanced,
+            "fetch": self._fetched,
+            "confirm": self._confirmed,
+            "acknowledge": self._acknowledged,
+            "settle": self._settled,
+            "keys write": self._posted,
+        }
+
+    def attach(self, store: Store) -> None:
+        """Before combiners are made: they take the observer with them."""
+        store.observe = self.observe
+
+    def take_on(self, duties: Duties) -> None:
+        duties.add("counters", SAMPLE_SECONDS, self.sample)
+
+    # What is counted
+
+    def observe(self, name: str, seconds: float, calls: Sequence[Any], results: Sequence[Any]) -> None:
+        """A batch of a combiner was carried out."""
+        histogram = self.procedures.get(name)
+        if histogram is None:
+            histogram = self.procedures[name] = Histogram()
+        histogram.add(seconds)
+        count = self._observers.get(name)
+        if count is not None:
+            count(calls, results)
+
+    def delivered(self, caller: Hashable, entries: int) -> None:
+        """Entries were handed to a subscriber."""
+        self._counts[DELIVERED][_said_by(caller)] += entries
+
+    def settled(self, messages: int) -> None:
+        """Messages that were leased for a time are settled."""
+        self._counts[ACKED][OTHERS] += messages
+
+    def _published(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
+        # The hottest of all: neighbours are mostly of one kind, and are added up before they are noted.
+        counts = self._counts[PUBLISHED]
+        kind, rows = type(None), 0
+        for call, result in zip(calls, results, strict=True):
+            if type(result) is Placed:
+                if type(call.caller) is not kind:
+                    counts[kind] += rows
+                    kind, rows = type(call.caller), 0
+                rows += call.rows
+        counts[kind] += rows
+
+    def _published_in_turn(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
+        counts = self._counts[PUBLISHED]
+        for call, result in zip(calls, results, strict=True):
+            if type(result) is Turn and result.stored:
+                counts[type(call.caller)] += 1
+
+    def _exchanged(self, calls: Sequence[Any], results: Sequence[Any], kind: str = TAKEN) -> None:
+        put, taken = self._counts[PUT], self._counts[kind]
+        for call, result in zip(calls, results, strict=True):
+            if type(result) is Stored:
+                put[type(call.caller)] += call.rows
+                self._touch(call.queue_id, call.rows, 0)
+            elif result and type(result) is list:
+                taken[type(call.caller)] += len(result)
+                self._touch(call.queue_id, 0, len(result))
+
+    def _leased(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
+        self._exchanged(calls, results, DELIVERED)
+
+    def _got(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
+        counts = self._counts[DELIVERED]
+        for call, result in zip(calls, results, strict=True):
+            if type(result) is Found and result.body is not None:
+                counts[type(call.caller)] += 1
+
+    def _advanced(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
+        del calls
+        self._counts[DELIVERED][int] += sum(result == ADVANCED for result in results)
+
+    def _fetched(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
+        counts = self._counts[READ]
+        for call, result in zip(calls, results, strict=True):
+            if type(result) is Entries:
+                counts[type(call.caller)] += len(result.bodies)
+
+    def _confirmed(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
+        counts = self._counts[ACKED]
+        for call, result in zip(calls, results, strict=True):
+            if result == 0:
+                counts[_said_by(call.caller)] += 1
+
+    def _acknowledged(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
+        del results
+        counts = self._counts[ACKED]
+        for call in calls:
+            said = call.said
+            all_said = said.confirmed if said.ledger is None else said.entries
+            counts[type(call.caller)] += len(all_said) - len(said.failed)
+
+    def _settled(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
+        del results
+        counts = self._counts[ACKED]
+        for call in calls:
+            counts[type(call.caller)] += call.rows
+
+    def _posted(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
+        """A tribble is an entry of a topic. One that is sent again counts again: its answer is the same."""
+        posts = sum(
+            call.mention is not None and type(result) is int
+            for call, result in zip(calls, results, strict=True)
+        )
+        self._counts[PUBLISHED][RING] += posts
+
+    def _touch(self, queue_id: int, put: int, taken: int) -> None:
+        before = self.queues.get(queue_id)
+        if before is not None:
+            self.queues[queue_id] = (before[0] + put, before[1] + taken)
+        elif len(self.queues) < MOST_QUEUES:
+            self.queues[queue_id] = (put, taken)
+
+    # What is told
+
+    @property
+    def totals(self) -> dict[tuple[str, str], int]:
+        """Messages since the start, by door and kind."""
+        totals: defaultdict[tuple[str, str], int] = defaultdict(int)
+        for kind, counts in self._counts.items():
+            for caller, count in counts.items():
+                totals[self.door_of(caller), kind] += count
+        return dict(totals)
+
+    def by_kind(self) -> dict[str, int]:
+        """The same of all doors together."""
+        return {kind: sum(counts.values()) for kind, counts in self._counts.items()}
+
+    def door_of(self, caller: type | str) -> str:
+        """The door of callers of a class; what is no class is a door's name."""
+        if isinstance(caller, str):
+            return caller
+        door = self._door_of.get(caller)
+        if door is None:
+            package, _, rest = caller.__module__.partition(".doors.")
+            door = rest.partition(".")[0] if package == "nuncius" and rest else OTHERS
+            door = getattr(caller, "counted_as", door)
+            self._door_of[caller] = door
+        return door
+
+    @property
+    def connections(self) -> dict[str, int]:
+        """By open door."""
+        return {name: door.connections for name, door in self.doors.items() if door.is_open}
+
+    async def sample(self) -> int:
+        """Once a second."""
+        self._samples.append(self._sample())
+        return 0
+
+    def _sample(self) -> _Sample:
+        buckets = {name: each.buckets.copy() for name, each in self.procedures.items()}
+        return _Sample(self._clock(), self.totals, dict(self.queues), buckets)
+
+    def rates(self, seconds: float = WINDOW * SAMPLE_SECONDS) -> Rates:
+        """Of the last so many seconds, a minute at most."""
+        now = self._sample()
+        before = next((each for each in self._samples if now.at - each.at <= seconds), self._samples[-1])
+        span = max(now.at - before.at, 1e-9)
+        queues = {}
+        for queue_id, (put, taken) in now.queues.items():
+            put_before, taken_before = before.queues.get(queue_id, (0, 0))
+            if put > put_before or taken > taken_before:
+                queues[queue_id] = ((put - put_before) / span, (taken - taken_before) / span)
+        worked = {}
+        nothing = [0] * (len(EDGES) + 1)
+        for name, buckets in now.buckets.items():
+            recent = [a - b for a, b in zip(buckets, before.buckets.get(name, nothing), strict=True)]
+            if any(recent):
+                worked[name] = recent
+        return Rates(
+            span,
+            {where: (count - before.totals.get(where, 0)) / span for where, count in now.totals.items()},
+            queues,
+            worked,
+        )
+
+
+def _said_by(caller: Hashable) -> type | str:
+    return getattr(caller, "door", "") or type(caller)

@@ -1,0 +1,120 @@
+"""What people do by hand with messages: move, remove, republish, bring back from the dead.
+
+Purging queues and topics, seeking and ending subscriptions are the broker's own: `broker.queues.purge`,
+`broker.topics.purge`, `broker.places.seek`, `broker.subscriptions.unsubscribe`.
+"""
+
+from collections.abc import Sequence
+
+from nuncius.broker.errors import InvalidInput, NoSuchQueue, NotFound
+from nuncius.broker.limits import encode_headers
+from nuncius.broker.observe.facts_cluster import SILENCE
+from nuncius.broker.observe.facts_queues import QueueFactsReader
+from nuncius.broker.observe.facts_topics import TopicFactsReader
+from nuncius.broker.queues.queues import Queues
+from nuncius.broker.topics.topics import Topics
+from nuncius.store.calls.publishing import Placed
+from nuncius.store.store import Store
+
+DEAD = "dead/"
+MOST_AT_ONCE = 1000
+
+
+class NotDead(NotFound):
+    """The place does not hold dead letters."""
+
+
+class Actions:
+    def __init__(
+        self,
+        store: Store,
+        queues: Queues,
+        topics: Topics,
+        in_queues: QueueFactsReader,
+        in_topics: TopicFactsReader,
+    ) -> None:
+        self._store = store
+        self._queues = queues
+        self._topics = topics
+        self._in_queues = in_queues
+        self._in_topics = in_topics
+
+    async def move(self, queue_id: int, message_ids: Sequence[int], target: int) -> int:
+        """Moves messages to another queue, behind their equals. Answers how many were still there."""
+        if queue_id == target:
+            raise InvalidInput("the messages are in that queue already")
+        return await self._move(queue_id, message_ids, target)
+
+    async def remove(self, queue_id: int, message_ids: Sequence[int]) -> int:
+        """Removes messages from a queue. Answers how many were still there."""
+        return await self._move(queue_id, message_ids, None)
+
+    async def _move(
+        self, queue_id: int, message_ids: Sequence[int], target: int | None, *, revive: bool = False
+    ) -> int:
+        if not 1 <= len(message_ids) <= MOST_AT_ONCE:
+            raise InvalidInput(f"name 1 to {MOST_AT_ONCE} messages")
+        rows = await self._store.execute(
+            "select nuncius.move_messages($1, $2, $3, $4)", queue_id, list(message_ids), target, revive
+        )
+        moved: int | None = rows[0][0]
+        if moved is None:
+            raise NoSuchQueue("one of the queues is not there any more; nothing was moved")
+        return moved
+
+    async def message_to_topic(self, queue_id: int, message_id: int, topic: str) -> Placed:
+        """Publishes a copy of a queue's message; the message stays where it is."""
+        message = await self._in_queues.message(queue_id, message_id)
+        return await self._publish(topic, message.body, None, message.headers)
+
+    async def republish(self, topic: str, partition: int, offset: int, target: str) -> Placed:
+        """Publishes a copy of an entry to the same or another topic."""
+        entry = await self._in_topics.entry(topic, partition, offset)
+        return await self._publish(target, entry.preview, entry.key, entry.headers)
+
+    async def retry_now(self, queue_id: int) -> int:
+        """Messages that failed and wait for their next attempt come now. Answers how many."""
+        rows = await self._store.query("select nuncius.retry_now($1)", queue_id)
+        retried: int = rows[0][0]
+        return retried
+
+    async def revive_messages(self, queue_id: int, message_ids: Sequence[int]) -> int:
+        """Dead letters go back to the queue they came from, as new. Answers how many were still there."""
+        queue = await self._queues.find_by_id(queue_id)
+        origin = await self._queues.ensure(origin_of(queue.name))
+        return await self._move(queue_id, message_ids, origin.queue_id, revive=True)
+
+    async def revive_entry(self, topic: str, partition: int, offset: int) -> Placed:
+        """A dead letter is published anew where it came from. All subscribers get it; the letter stays,
+        because topics only grow."""
+        entry = await self._in_topics.entry(topic, partition, offset)
+        headers = {name: value for name, value in entry.headers.items() if not name.startswith("dead-")}
+        return await self._publish(origin_of(topic), entry.preview, entry.key, headers)
+
+    async def forget_nodes(self, node_ids: Sequence[int]) -> int:
+        """Nodes that are gone are listed no more. Answers how many: not those that are there after all, and
+        not those with partitions or a store of their own, which are waited for."""
+        rows = await self._store.execute(
+            "delete from nuncius.nodes n where node_id = any ($1) and store_id = 1"
+            " and coalesce(last_heard < clock_timestamp() - make_interval(secs => $2), true)"
+            " and not exists (select from nuncius.assignments a where a.broker_id = n.broker_id)"
+            " returning node_id",
+            node_ids,
+            SILENCE,
+        )
+        return len(rows)
+
+    async def _publish(self, topic: str, body: bytes, key: str | None, headers: dict[str, str]) -> Placed:
+        return await self._topics.publish(
+            topic,
+            [body],
+            keys=None if key is None else [key],
+            headers=[encode_headers(headers)] if headers else None,
+        )
+
+
+def origin_of(name: str) -> str:
+    """Where the dead letters of a queue or topic came from."""
+    if not name.startswith(DEAD):
+        raise NotDead(f"{name!r} does not hold dead letters")
+    return name.removeprefix(DEAD)

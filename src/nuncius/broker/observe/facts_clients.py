@@ -1,0 +1,103 @@
+"""Who is there: clients with a name, and producers, consumers and brokers with a number and their activity.
+
+Connections are a node's own business: `GET /v1/connections` of each node lists them.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from nuncius.broker.background.actors import BROKER, Actors
+from nuncius.broker.observe.facts_cluster import ClusterFactsReader
+from nuncius.broker.observe.facts_page import Listing, Page, Wish
+from nuncius.store.store import Store
+
+CLIENTS = Listing(
+    "nuncius.clients",
+    "client_id",
+    "client_name",
+    {"name": "client_name", "id": "client_id", "mode": "client_mode"},
+)
+ACTOR_SORTS = {
+    "activity": "a.last_active",
+    "kind": "a.kind",
+    "id": "a.actor_id",
+    "topic": "coalesce(p.topic_name, c.topic_name)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFacts:
+    client_id: int
+    name: str
+    mode: int
+    """1 full, 2 read only."""
+
+    @property
+    def is_read_only(self) -> bool:
+        return self.mode == 2
+
+
+@dataclass(frozen=True, slots=True)
+class ActorFacts:
+    kind: str
+    """producer, consumer or broker"""
+    actor_id: int
+    last_active: datetime
+    is_active: bool
+    topic: str | None
+    lag: int | None
+    """Of a consumer."""
+    state: str
+    """active or inactive; of a broker the state of its node."""
+
+
+class ClientFactsReader:
+    def __init__(self, store: Store, actors: Actors, cluster: ClusterFactsReader) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._actors = actors
+
+    async def page(self, wish: Wish | None = None) -> Page[ClientFacts]:
+        """Clients. Sorted by name, id or mode."""
+        ids, total = await CLIENTS.ids(self._store, wish or Wish())
+        rows = await self._store.query("select * from nuncius.find_clients($1)", ids)
+        order = {client_id: n for n, client_id in enumerate(ids)}
+        found = sorted((ClientFacts(*row) for row in rows), key=lambda each: order[each.client_id])
+        return Page(tuple(found), total)
+
+    async def actors(self, wish: Wish | None = None, *, only_inactive: bool = False) -> Page[ActorFacts]:
+        """Producers, consumers and brokers. Sorted by activity (those silent longest first), kind, id or
+        topic; searched by topic."""
+        wish = wish or Wish("activity")
+        wish.check(ACTOR_SORTS)
+        rows = await self._store.query(
+            "select a.kind, a.actor_id, a.last_active, a.is_active,"  # noqa: S608 - words of ours
+            " coalesce(p.topic_name, c.topic_name), c.subscription_id, count(*) over ()"
+            " from nuncius.list_actors($1) a"
+            " left join lateral nuncius.find_producer(a.actor_id) p on a.kind = 'producer'"
+            " left join lateral nuncius.find_consumer(a.actor_id) c on a.kind = 'consumer'"
+            " where not ($2 and a.is_active)"
+            " and ($3 = '' or position(lower($3) in lower(coalesce(p.topic_name, c.topic_name))) > 0)"
+            f" order by {ACTOR_SORTS[wish.sort]} {wish.direction}, a.kind, a.actor_id limit $4 offset $5",
+            self._actors.inactive_after,
+            only_inactive,
+            wish.search,
+            wish.limit,
+            wish.offset,
+        )
+        lags = await self._lags([row[5] for row in rows if row[5] is not None])
+        nodes = {each.broker_id: each.state for each in await self._cluster.nodes()}
+
+        def state(kind: str, actor_id: int, *, is_active: bool) -> str:
+            if kind == BROKER:
+                return nodes.get(actor_id, "unreachable")
+            return "active" if is_active else "inactive"
+
+        found = tuple(
+            ActorFacts(*(*row[:5], lags.get(row[5]), state(row[0], row[1], is_active=row[3]))) for row in rows
+        )
+        return Page(found, rows[0][6] if rows else 0)
+
+    async def _lags(self, subscriptions: list[int]) -> dict[int, int]:
+        rows = await self._store.query("select s, nuncius.lag_of(s) from unnest($1::int[]) s", subscriptions)
+        return {row[0]: row[1] for row in rows}

@@ -1,0 +1,119 @@
+"""Where subscriptions stand, and what could not be delivered."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from nuncius.broker.broker import Failure
+from nuncius.broker.observe.facts_page import Listing, Page, Wish
+from nuncius.store.store import Store
+
+SUBSCRIPTIONS = Listing(
+    "(select s.*, t.topic_name, t.topic_name || ' ' || s.subscriber_name as names"
+    " from nuncius.subscriptions s join nuncius.topics t using (topic_id)) s",
+    "subscription_id",
+    "names",
+    {
+        "name": "names",
+        "subscriber": "subscriber_name",
+        "lag": "nuncius.lag_of(subscription_id)",
+        "created": "created_at",
+    },
+)
+MOST_FAILURES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionFacts:
+    subscription_id: int
+    topic: str
+    subscriber: str
+    holds_retention: bool
+    is_durable: bool
+    """Else it goes with the connection that made it."""
+    created_at: datetime
+    confirmed_at: datetime | None
+    positions: tuple[int, ...]
+    """The next offset to read, of each partition."""
+    nexts: tuple[int, ...]
+    """The next offset to be published, of each partition."""
+    failures: int
+    attempts: int | None
+    """Of the entry that failed most often."""
+    last_failure: datetime | None
+    reason: str | None
+    members: int
+    """Of a group."""
+    consumer_id: int | None
+    """Of a consumer with a number, over HTTP."""
+    is_consuming: bool
+    """Whether that consumer is active."""
+
+    @property
+    def lag(self) -> int:
+        return sum(self.nexts) - sum(self.positions)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetters:
+    """A place for messages that nobody could take, and where they came from."""
+
+    kind: str
+    """queue or topic"""
+    name: str
+    origin: str
+    count: int
+    queue_id: int | None
+
+
+class SubscriptionFactsReader:
+    def __init__(self, store: Store, inactive_after: Callable[[], float]) -> None:
+        self._store = store
+        self._inactive_after = inactive_after
+
+    async def page(self, wish: Wish | None = None) -> Page[SubscriptionFacts]:
+        """Subscriptions. Sorted by name (of the topic), subscriber, lag or created."""
+        ids, total = await SUBSCRIPTIONS.ids(self._store, wish or Wish())
+        return Page(await self._facts(ids), total)
+
+    async def one(self, subscription_id: int) -> SubscriptionFacts | None:
+        found = await self._facts([subscription_id])
+        return found[0] if found else None
+
+    async def _facts(self, ids: list[int]) -> tuple[SubscriptionFacts, ...]:
+        rows = await self._store.query("select * from nuncius.facts_of_subscriptions($1)", ids)
+        active = await self._active([row["consumer_id"] for row in rows if row["consumer_id"] is not None])
+        return tuple(
+            SubscriptionFacts(
+                *(
+                    *row[:7],
+                    tuple(row["positions"]),
+                    tuple(row["nexts"]),
+                    *row[9:],
+                    row["consumer_id"] in active,
+                ),
+            )
+            for row in rows
+        )
+
+    async def _active(self, consumers: list[int]) -> set[int]:
+        """Those of these consumers, over HTTP, that are active."""
+        if not consumers:
+            return set()
+        rows = await self._store.query(
+            "select actor_id from nuncius.list_actors($1)"
+            " where kind = 'consumer' and is_active and actor_id = any ($2)",
+            self._inactive_after(),
+            consumers,
+        )
+        return {row[0] for row in rows}
+
+    async def awaiting(self, limit: int = 100) -> tuple[Failure, ...]:
+        """What failed and awaits redelivery, the latest first: what the overview counts."""
+        rows = await self._store.query("select * from nuncius.list_awaiting($1)", min(limit, MOST_FAILURES))
+        return tuple(Failure(*row) for row in rows)
+
+    async def dead_letters(self) -> tuple[DeadLetters, ...]:
+        """Queues and topics of dead letters. A queue is counted up to a bound."""
+        rows = await self._store.query("select * from nuncius.places_of_the_dead()")
+        return tuple(DeadLetters(*row) for row in rows)

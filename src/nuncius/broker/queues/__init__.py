@@ -1,0 +1,1 @@
+"""Queues: put, take and lease."""

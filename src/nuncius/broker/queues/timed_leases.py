@@ -1,0 +1,109 @@
+"""Leases for a time, for consumers that have no connection by whose end a node could tell that they are gone.
+
+A message is leased to this node as any other, and then, for so many seconds, to nobody in particular: the end
+of that time is in the store. So the consumer may ask any node next, this one may stop or die meanwhile, and
+whichever node looks first when the time is over gives the message back. Should the consumer or the node be
+gone before the second step, the first is undone as it is for every lease.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nuncius.broker import future
+from nuncius.broker.background.listener import Listener
+from nuncius.broker.errors import InvalidInput, NotHeld
+from nuncius.broker.limits import Limits
+from nuncius.broker.queues.leases import clean
+from nuncius.broker.queues.queues import Queues
+from nuncius.store.calls.leasing import EXTEND_TIMED, RELEASE_TIMED, SETTLE_TIMED, TIME
+from nuncius.store.calls.taking import Leased
+from nuncius.store.store import Store
+
+MAX_SHOWN = 100  # ids in a message of an error
+
+
+class TimedLeases:
+    def __init__(self, store: Store, queues: Queues, listener: Listener, limits: Limits) -> None:
+        self._store = store
+        self._queues = queues
+        self._listener = listener
+        self._limits = limits
+        self.on_settled: Callable[[int], None] = lambda count: None
+
+    async def lease(
+        self, queue_id: int, receiver: int = 0, *, seconds: float, limit: int = 1, wait: float = 0
+    ) -> list[Leased]:
+        """Leases up to `limit` messages for so many seconds, waiting up to `wait` for the first. When the
+        caller is cancelled, they go back as if nobody had had them."""
+        leased, done = future.new()
+
+        def arrived(result: Any) -> None:
+            if leased.cancelled() and not isinstance(result, Exception):
+                self._give_up(result)
+            else:
+                done(result)
+
+        waiter = self._queues.lease_soon(queue_id, receiver, arrived, limit=limit, wait=wait)
+        try:
+            found = await leased
+            return await self._begin(found, seconds) if found else []
+        except BaseException:
+            self._queues.leave(waiter)
+            if not leased.cancelled() and leased.done() and leased.exception() is None:
+                self._give_up(leased.result())
+            raise
+
+    async def _begin(self, found: Sequence[Leased], seconds: float) -> list[Leased]:
+        """Those that are still ours, now for a time: a node that was taken for dead has lost some."""
+        ids = [one.lease_id for one in found]
+        rows = await self._store.query(TIME, self._listener.holder, ids, seconds)
+        timed = set(rows[0][0])
+        return [one for one in found if one.lease_id in timed]
+
+    def _give_up(self, leased: Sequence[Leased]) -> None:
+        if leased:
+            self._queues.leases.give_up([one.lease_id for one in leased])
+
+    async def settle(self, queue_id: int, lease_ids: Sequence[int]) -> None:
+        """The consumer is done with these: with all of them, or it is NotHeld and nothing has changed."""
+        self._check(lease_ids)
+        rows = await self._store.execute(SETTLE_TIMED, queue_id, lease_ids)
+        _refuse_if_any(rows[0][0])
+        self.on_settled(len(set(lease_ids)))
+
+    async def release(self, queue_id: int, lease_ids: Sequence[int], *, reason: str | None) -> None:
+        """These come again, all of them: at once and uncounted without a reason, else as failed attempts."""
+        self._check(lease_ids)
+        retry = (self._limits.retry_delay, self._limits.max_attempts)
+        rows = await self._store.execute(RELEASE_TIMED, queue_id, lease_ids, clean(reason), *retry)
+        _refuse_if_any(rows[0]["ended"])
+        self._queues.leases.came_back(rows[0]["queues"])
+        if reason is not None:
+            self._queues.leases.expect_retry()
+
+    async def extend(self, queue_id: int, lease_ids: Sequence[int], seconds: float) -> None:
+        """The consumer has all of these for so many seconds from now on."""
+        self._check(lease_ids)
+        rows = await self._store.execute(EXTEND_TIMED, queue_id, lease_ids, seconds)
+        _refuse_if_any(rows[0][0])
+
+    def _check(self, lease_ids: Sequence[int]) -> None:
+        if not 1 <= len(lease_ids) <= self._limits.max_batch:
+            raise InvalidInput(f"name 1 to {self._limits.max_batch} leases")
+
+
+def _refuse_if_any(ended: Sequence[int]) -> None:
+    if ended:
+        raise NotHeld(
+            f"{some(ended)} not held in this queue (any more): the time was over, or it was settled or"
+            " released before; nothing was changed"
+        )
+
+
+def some(lease_ids: Sequence[int]) -> str:
+    """The ids, for a sentence; the first ones of many."""
+    shown = ", ".join(map(str, lease_ids[:MAX_SHOWN]))
+    more = len(lease_ids) - MAX_SHOWN
+    if more > 0:
+        shown += f" and {more} more"
+    return f"lease {shown} is" if len(lease_ids) == 1 else f"leases {shown} are"

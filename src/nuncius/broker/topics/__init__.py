@@ -1,0 +1,1 @@
+"""Topics: the catalogue, publishing and publishers."""

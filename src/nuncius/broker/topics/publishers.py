@@ -1,0 +1,37 @@
+"""Publishers: names under which messages are counted."""
+
+from nuncius.broker.errors import InvalidInput, KeyReused
+from nuncius.broker.limits import check_name
+from nuncius.broker.topics.topic import Publisher
+from nuncius.store.store import Store
+
+
+class Publishers:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def find(self, name: str, *, lasting: bool) -> Publisher:
+        """The publisher of that name. One that is not lasting is forgotten after a day of silence."""
+        check_name("publisher", name)
+        rows = await self._store.query(
+            "select publisher_id from nuncius.ensure_publishers($1, $2)", [name], lasting
+        )
+        return Publisher(rows[0][0], name)
+
+    async def claim(self, name: str, fingerprint: bytes) -> Publisher:
+        """Return the publisher of a single request. The name stands for the first request that claims it:
+        KeyReused if that one had another fingerprint. It is forgotten after a day of silence."""
+        check_name("publisher", name)
+        rows = await self._store.query("select * from nuncius.claim_publisher($1, $2)", name, fingerprint)
+        publisher_id, claimed = rows[0]
+        if claimed is not None and claimed != fingerprint:
+            raise KeyReused("this key was sent before, with another request")
+        return Publisher(publisher_id, name)
+
+    async def last_count(self, publisher: str, kind: str, name: str) -> int:
+        """How far a publisher has come in the topic or queue of that name."""
+        if kind not in ("topic", "queue"):
+            raise InvalidInput("counts are kept for a 'topic' or a 'queue'")
+        rows = await self._store.query("select nuncius.last_count($1, $2, $3)", publisher, kind, name)
+        count: int = rows[0][0]
+        return count

@@ -1,0 +1,355 @@
+"""Topics: publishing, reading, and looking after them."""
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import asyncpg
+
+from nuncius.broker import future
+from nuncius.broker.background.listener import Listener
+from nuncius.broker.background.signals import Signals
+from nuncius.broker.delivery.send_order import SendOrder
+from nuncius.broker.errors import AlreadyExists, InvalidInput, NoSuchTopic
+from nuncius.broker.limits import (
+    Limits,
+    check_bodies,
+    check_count,
+    check_headers,
+    check_int32,
+    check_int64,
+    check_keys,
+    check_name,
+)
+from nuncius.broker.names import Names
+from nuncius.broker.topics.elsewhere import Elsewhere
+from nuncius.broker.topics.publish_lines import PublishLines
+from nuncius.broker.topics.publishing import Publishing
+from nuncius.broker.topics.topic import PartitionInfo, Publisher, Retention, Topic, TopicInfo
+from nuncius.store.calls.fetching import ELSEWHERE, GONE, Entries, FetchCall, fetch
+from nuncius.store.calls.publishing import Placed, PublishCall, Shipment, partition_of
+from nuncius.store.driver import Connection
+from nuncius.store.errors import CallFailed
+from nuncius.store.store import Store
+
+PER_ENTRY = 200  # bytes of memory an accepted entry costs besides its body
+
+
+class Topics:
+    def __init__(self, store: Store, signals: Signals, listener: Listener, limits: Limits) -> None:
+        self._store = store
+        self._signals = signals
+        self._listener = listener
+        self._limits = limits
+        self._publishing = store.combiner("publish", self._publish_batch, self._place_again, self._pack)
+        self._packed: Shipment | None = None
+        self.order = SendOrder()
+        self._fetching = store.combiner("fetch", fetch)
+        # Round robin for entries that may go anywhere. Those that are stored together go to one partition: a
+        # batch that goes to a hundred partitions costs as much as many batches.
+        self._turn = 0
+        self._turn_of = -1  # the batch that it is for
+        self.names = Names(self._ensure)
+        self._lines = PublishLines(self.names, self._submit)
+        self.elsewhere: Elsewhere | None = None
+
+    def publish_soon(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        done: Callable[[Any], None],
+        *,
+        keys: Sequence[str | None] | None = None,
+        headers: Sequence[str | None] | None = None,
+        partition: int | None = None,
+        publisher: Publisher | None = None,
+        count: int = 0,
+        caller: Hashable = None,
+    ) -> None:
+        """Publishes entries of one topic together; `done` gets a Placed or an exception. The topic is made
+        if there is none of that name. `count` is the publisher's count for the first entry."""
+        call = self._call(topic, bodies, done, keys, headers, partition, publisher, count, caller)
+        known = self.names.known(topic)
+        if known is not None and not self._lines.lines:
+            self._submit(call, known)
+        else:
+            self._lines.enter(call)
+
+    def _call(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        done: Callable[[Any], None],
+        keys: Sequence[str | None] | None,
+        headers: Sequence[str | None] | None,
+        partition: int | None,
+        publisher: Publisher | None,
+        count: int,
+        caller: Hashable,
+    ) -> PublishCall:
+        size = check_bodies(self._limits, bodies) + PER_ENTRY * len(bodies)
+        if keys is not None:
+            check_keys(self._limits, keys, len(bodies))
+        if headers is not None:
+            check_headers(self._limits, headers, len(bodies))
+        if publisher is not None:
+            check_count(count)
+        if partition is not None:
+            check_int32("a partition", partition)
+        publisher_id = sticky = None
+        if publisher is not None:
+            publisher_id, sticky = publisher.publisher_id, publisher.name
+        return PublishCall(
+            done, caller, topic, bodies, keys, headers, partition, sticky, publisher_id, count, size
+        )
+
+    async def prepare(
+        self, publishes: Sequence[tuple[str, bytes, str | None, str | None, Publisher | None, int]]
+    ) -> Publishing:
+        """Checks and places what is to be published as part of a transaction."""
+        calls = []
+        for topic, body, headers, key, publisher, count in publishes:
+            known = await self.names.find(topic)
+            keys = None if key is None else [key]
+            call = self._call(
+                topic, [body], lambda _: None, keys, headers and [headers], None, publisher, count, None
+            )
+            self.place(call, known)
+            self._keep_here(call, known)
+            calls.append(call)
+        return Publishing(calls, partial(self._place_again, calls), self.order, self.arrived)
+
+    def arrived(self, topic_ids: Iterable[int]) -> None:
+        """Wakes readers, here and at other nodes."""
+        for topic_id in topic_ids:
+            self._signals.raise_for(topic_id)
+            self._listener.announce_topic(topic_id)
+
+    def _submit(self, call: PublishCall, topic: Topic | Exception) -> None:
+        if isinstance(topic, Exception):
+            call.done(topic)
+            return
+        self.place(call, topic)
+        if self.elsewhere is not None and self.elsewhere.publish(call, topic):
+            self._turn_of = -1  # not in our batch
+            return
+        try:
+            self._keep_here(call, topic)
+        except CallFailed as error:
+            call.done(error)
+        else:
+            self.store_here(call)
+
+    def store_here(self, call: PublishCall) -> None:
+        """Has entries stored that are placed."""
+        self._publishing.submit(call)
+
+    async def _publish_batch(
+        self, connection: Connection, calls: Sequence[PublishCall], wait: bool
+    ) -> list[Any]:
+        packed, self._packed = self._packed, None
+        if packed is None or packed.calls is not calls:
+            packed = Shipment(calls)
+        topic_ids = {call.topic_id for call in calls}
+        self.order.begin(topic_ids)
+        try:
+            results = await packed.send(connection, wait)
+            self.order.note(calls, results)
+        finally:
+            self.order.end(topic_ids)
+        self.arrived(topic_ids)
+        return results
+
+    def _pack(self, calls: Sequence[PublishCall]) -> None:
+        """Prepares a batch before its turn has come; should calls leave it until then, that was in vain."""
+        self._packed = Shipment(calls)
+
+    def place(self, call: PublishCall, topic: Topic) -> None:
+        """Decides on partitions, by what the node knows of the topic; PostgreSQL checks that."""
+        call.topic_id = topic.topic_id
+        layout = len(topic.partition_ids)
+        call.layout = layout
+        if call.chosen is not None:
+            call.partitions, call.layout = call.chosen, None
+        elif layout == 1:
+            call.partitions = 1
+        else:
+            default = self._default_partition(call.sticky, layout)
+            if call.keys is None:
+                call.partitions = default
+            else:
+                call.partitions = [default if key is None else partition_of(key, layout) for key in call.keys]
+
+    def _keep_here(self, call: PublishCall, topic: Topic) -> None:
+        """For entries that this store is to have: those that may go anywhere stay here."""
+        if topic.stores is None:
+            return
+        chosen = {call.partitions} if type(call.partitions) is int else set(call.partitions)  # type: ignore[arg-type]
+        if all(topic.stores[partition - 1] == 1 for partition in chosen if partition <= len(topic.stores)):
+            return
+        here = [partition for partition, store in enumerate(topic.stores, 1) if store == 1]
+        if call.chosen is not None or call.keys is not None or not here:
+            raise CallFailed(f"topic {topic.name!r} is, as a whole or in part, in the store of a broker")
+        call.partitions = here[self._default_partition(call.sticky, len(here)) - 1]
+
+    def _default_partition(self, sticky: str | None, layout: int) -> int:
+        if sticky is not None:
+            return partition_of(sticky, layout)
+        if self._turn_of != self._publishing.batches:
+            self._turn_of = self._publishing.batches
+            self._turn += 1
+        return 1 + self._turn % layout
+
+    async def _place_again(self, calls: Sequence[PublishCall]) -> None:
+        """Calls that were placed with outdated knowledge are placed again."""
+        for name in {call.topic_name for call in calls}:
+            topic = await self._ensure(name)
+            self.names.learn(name, topic)
+            for call in calls:
+                if call.topic_name == name:
+                    self.place(call, topic)
+                    self._keep_here(call, topic)
+
+    async def publish(self, topic: str, bodies: Sequence[bytes], **options: Any) -> Placed:
+        placed, done = future.new()
+        self.publish_soon(topic, bodies, done, **options)
+        return await placed  # type: ignore[no-any-return]
+
+    async def fetch(
+        self,
+        topic: Topic,
+        partition: int,
+        position: int,
+        limit: int,
+        *,
+        wait: float = 0,
+        caller: Hashable = None,
+        gate: AbstractAsyncContextManager[None] | None = None,
+    ) -> Entries | None:
+        """Entries from a position on; None when there are none, or none come while we wait. Each look goes
+        through the gate, if there is one."""
+        partition_id = topic.partition_id(partition)
+        check_int64("a position", position)
+        deadline = asyncio.get_running_loop().time() + wait
+        while True:
+            version = self._signals.version(topic.topic_id)
+            async with gate or nullcontext():
+                entries = await self.fetch_now(partition_id, position, limit, caller)
+            if entries == GONE:
+                self.names.forget(topic.name)
+                raise NoSuchTopic(f"topic {topic.name!r} was deleted")
+            left = deadline - asyncio.get_running_loop().time()
+            if entries is not None or left <= 0:
+                return entries  # type: ignore[return-value]
+            await self._signals.wait(topic.topic_id, version, left)
+
+    def fetch_now(
+        self, partition_id: int, position: int, limit: int, caller: Hashable
+    ) -> asyncio.Future[Entries | int | None]:
+        fetched, done = future.new()
+        limit = min(limit, self._limits.max_batch)
+        call = FetchCall(done, caller, partition_id, position, limit)
+        if self.elsewhere is None or not self.elsewhere.fetch(call):
+            call.done = partial(self._fetched, call, done)
+            self._fetching.submit(call)
+        return fetched
+
+    def _fetched(self, call: FetchCall, done: Callable[[Any], None], result: Any) -> None:
+        call.done = (
+            done  # not this call itself any more: else both, and what was fetched, were garbage for long
+        )
+        if result != ELSEWHERE:
+            done(result)
+        elif self.elsewhere is None:
+            done(None)
+        else:
+            self.elsewhere.find(call)
+
+    async def create(self, name: str, partitions: int = 1) -> None:
+        check_name("topic", name)
+        if not 1 <= partitions <= self._limits.max_partitions:
+            raise InvalidInput(f"a topic has 1 to {self._limits.max_partitions} partitions")
+        try:
+            await self._store.execute("select nuncius.create_topic($1, $2)", name, partitions)
+        except asyncpg.UniqueViolationError:
+            raise AlreadyExists(f"there is a topic {name!r} already") from None
+
+    async def grow(self, name: str, partitions: int) -> None:
+        """Adds partitions until there are so many; a topic that has them already stays as it is."""
+        if not 1 <= partitions <= self._limits.max_partitions:
+            raise InvalidInput(f"a topic has 1 to {self._limits.max_partitions} partitions")
+        rows = await self._store.query("select nuncius.grow_topic($1, $2)", name, partitions)
+        if not rows[0][0]:
+            raise NoSuchTopic(f"there is no topic {name!r}")
+        self.names.forget(name)
+
+    async def delete(self, name: str) -> None:
+        rows = await self._store.execute("select nuncius.delete_topic($1)", name)
+        self.names.forget(name)
+        if not rows[0][0]:
+            raise NoSuchTopic(f"there is no topic {name!r}")
+        self._signals.raise_for_all()
+
+    async def purge(self, name: str) -> int:
+        """Makes everything there is unreadable; answers how many entries that were."""
+        purged: int | None = (await self._store.execute("select nuncius.purge_topic($1)", name))[0][0]
+        if purged is None:
+            raise NoSuchTopic(f"there is no topic {name!r}")
+        self._listener.on_catalogue()  # at once: nobody here is to see any of it any more
+        return purged
+
+    async def set_retention(self, name: str, retention: Retention) -> None:
+        try:
+            rows = await self._store.query(
+                "select nuncius.set_retention($1, $2, $3, $4)",
+                name,
+                retention.mode,
+                retention.seconds,
+                retention.bytes,
+            )
+        except asyncpg.CheckViolationError:
+            raise InvalidInput(
+                "retention is 'forever', 'subscribers', 'time' with seconds or 'size' with bytes"
+            ) from None
+        if not rows[0][0]:
+            raise NoSuchTopic(f"there is no topic {name!r}")
+
+    async def find(self, names: Sequence[str] | None = None) -> list[TopicInfo]:
+        """The topics of those names, or all."""
+        rows = await self._store.query(
+            "select t.*, array(select row(first_offset, nuncius.next_offset(partition_id))"
+            " from nuncius.partitions p where p.topic_id = t.topic_id order by partition) as ends,"
+            " (select count(*) from nuncius.subscriptions s where s.topic_id = t.topic_id) as readers"
+            " from nuncius.find_topics($1) t",
+            names,
+        )
+        return [
+            TopicInfo(
+                row["topic_name"],
+                Retention(row["retention"], row["retention_seconds"], row["retention_bytes"]),
+                row["created_at"],
+                tuple(PartitionInfo(n, first, end) for n, (first, end) in enumerate(row["ends"], 1)),
+                row["readers"],
+            )
+            for row in rows
+        ]
+
+    async def existing(self, name: str) -> Topic:
+        """The topic of that name; unlike publishing, this does not make one."""
+        rows = await self._store.query("select * from nuncius.find_topics($1)", [name])
+        if not rows:
+            raise NoSuchTopic(f"there is no topic {name!r}")
+        stores = tuple(rows[0]["store_ids"])
+        return Topic(
+            rows[0]["topic_id"],
+            name,
+            tuple(rows[0]["partition_ids"]),
+            None if all(store == 1 for store in stores) else stores,
+        )
+
+    async def _ensure(self, name: str) -> Topic:
+        check_name("topic", name)
+        await self._store.query("select nuncius.ensure_topic($1)", name)
+        return await self.existing(name)

@@ -1,0 +1,1 @@
+"""Examinations of a node, a store and this machine."""

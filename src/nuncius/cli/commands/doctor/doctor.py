@@ -1,0 +1,173 @@
+"""`nuncius doctor`: is everything in order, and if not, what to do."""
+
+import asyncio
+import platform
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import typer
+
+from nuncius.cli import output
+from nuncius.cli.commands.doctor.findings import Finding, State, fail, ok, warn
+from nuncius.cli.connection import DEFAULT_URL, Output, Url, is_up
+from nuncius.cli.output import Format
+from nuncius.cli.stores import DataDir, Store, one_store
+from nuncius.store import environment
+from nuncius.store.address import shown
+
+OLDEST_PYTHON = (3, 11)
+LITTLE_SPACE = 2 << 30
+NO_SPACE = 256 << 20
+ANSWER_SECONDS = 3.0
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(doctor)
+
+
+def doctor(
+    store: Store = None,
+    data_dir: DataDir = None,
+    url: Url = DEFAULT_URL,
+    form: Output = Format.TABLE,
+) -> None:
+    """Look for problems and say what to do about them. Changes nothing, starts nothing."""
+    data_dir, store = one_store(data_dir, store)
+    findings = [_python(), *_environment()]
+    if store is None:
+        directory = (data_dir or environment.default_data_dir()).absolute()
+        findings += [_programs(), *_data_directory(directory)]
+        store = _embedded_store(directory, findings)
+    if store is not None:
+        findings += asyncio.run(_database(store))
+    findings.append(asyncio.run(_node(url)))
+    if form is Format.JSON:
+        output.write_document(findings)
+    else:
+        for finding in findings:
+            _show(finding)
+    if any(finding.state is State.FAIL for finding in findings):
+        raise typer.Exit(1)
+
+
+def _show(finding: Finding) -> None:
+    output.write(f"{finding.state:<4}  {finding.check:<14}  {output.printable(finding.detail)}")
+    if finding.advice:
+        output.write(f"      {'':<14}  {output.printable(finding.advice)}")
+
+
+def _python() -> Finding:
+    version = f"{platform.python_implementation()} {platform.python_version()}"
+    if tuple(map(int, platform.python_version_tuple()[:2])) < OLDEST_PYTHON:
+        return fail("Python", version, "install 3.11 or newer")
+    return ok("Python", version)
+
+
+def _environment() -> Iterator[Finding]:
+    """The variables that are set, without passwords."""
+    for name in environment.NAMES:
+        if value := environment.value(name):
+            yield ok("environment", f"{name}={shown(value)}")
+
+
+def _programs() -> Finding:
+    from nuncius.store.errors import ServerStartError
+    from nuncius.store.server import pgbinaries
+
+    try:
+        found = pgbinaries.find()
+    except ServerStartError as error:
+        return fail("programs", str(error), "reinstall nuncius")
+    return ok("programs", f"PostgreSQL {pgbinaries.MAJOR} in {found.root}")
+
+
+def _data_directory(directory: Path) -> Iterator[Finding]:
+    from nuncius.store.server.datadir import DataDirectory
+
+    if DataDirectory(directory).is_ours:
+        yield ok("data directory", str(directory))
+    elif not directory.exists():
+        yield warn("data directory", f"{directory} does not exist yet", "nuncius up makes it")
+    else:
+        try:
+            content = next((entry.name for entry in directory.iterdir()), None)
+        except OSError as error:
+            yield fail(
+                "data directory",
+                f"{directory} cannot be read ({error.strerror})",
+                "choose another with --data-dir",
+            )
+            return
+        if content is not None:
+            yield fail(
+                "data directory",
+                f"{directory} is not ours, it contains {content}",
+                "choose another with --data-dir",
+            )
+        else:
+            yield warn("data directory", f"{directory} is empty", "nuncius up fills it")
+    yield _space(directory)
+
+
+def _space(directory: Path) -> Finding:
+    place = next(p for p in (directory, *directory.parents) if p.exists())
+    usage = shutil.disk_usage(place)
+    detail = f"{output.size(usage.free)} free of {output.size(usage.total)}"
+    if usage.free < NO_SPACE:
+        return fail("disk", detail, "make room: PostgreSQL stops when the disk is full")
+    if usage.free < LITTLE_SPACE:
+        return warn("disk", detail, "make room soon, or shorten retention")
+    return ok("disk", detail)
+
+
+def _embedded_store(directory: Path, findings: list[Finding]) -> str | None:
+    from nuncius.store.server import embedded
+
+    server = embedded.running(directory)
+    if server is None:
+        findings.append(warn("server", "is not running", "nuncius up starts it"))
+        return None
+    findings.append(ok("server", f"runs as process {server.pid}"))
+    return server.dsn
+
+
+async def _database(dsn: str) -> list[Finding]:
+    import asyncpg
+
+    from nuncius.cli.commands.doctor.examination import examine
+    from nuncius.cli.database import connected
+    from nuncius.store.errors import StoreError
+
+    found: list[Finding] = []
+    try:
+        async with connected(dsn) as connection:
+            async for finding in examine(connection):
+                found.append(finding)  # noqa: PERF401 - what was found before a failure counts
+    except (StoreError, asyncpg.PostgresError, ValueError) as error:
+        found.append(fail("database", str(error), "check that it runs, the address and the rights"))
+    return found
+
+
+async def _node(url: str) -> Finding:
+    from nuncius import __version__
+    from nuncius.client import AsyncClient, NunciusError
+
+    client = AsyncClient(url, timeout=ANSWER_SECONDS)
+    try:
+        await client.open()
+        seconds = await client.ping()
+        facts = await client.status()
+    except NunciusError as error:
+        if await is_up(url):
+            return warn(
+                "node", f"{url} is up, but its store does not answer", "look at the checks of the store"
+            )
+        return warn("node", f"{url}: {error}", "nuncius up starts one")
+    finally:
+        await client.close()
+    version = facts.get("version", __version__)
+    detail = f"{url} answers within {seconds * 1000:.1f} ms, version {version}"
+    if version != __version__:
+        return warn("node", detail, f"this program is version {__version__}: upgrade the older one")
+    return ok("node", detail)

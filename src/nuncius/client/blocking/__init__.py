@@ -1,0 +1,1 @@
+"""The client for ordinary programs: every call waits for its answer."""

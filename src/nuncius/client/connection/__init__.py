@@ -1,0 +1,1 @@
+"""The connection to a node: requests in flight, counted and repeated."""

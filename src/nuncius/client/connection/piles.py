@@ -1,0 +1,142 @@
+"""Messages that travel together, column by column, with the futures of those who wait for them."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from nuncius.client.model import PutReceipt, Receipt
+from nuncius.wire import packets
+
+
+class Pile(ABC):
+    """What piles of both kinds have in common."""
+
+    __slots__ = ("bodies", "futures", "headers", "place", "size", "timeout", "whole")
+
+    def __init__(self, place: tuple[str, str], timeout: float) -> None:
+        self.place = place  # ('topic' or 'queue', its name): whose counts they take
+        self.timeout = timeout
+        self.size = 0  # of all bodies
+        self.bodies: list[bytes] = []
+        self.headers: list[str | None] = []
+        self.futures: list[asyncio.Future[Any]] = []
+        self.whole: asyncio.Future[list[Any]] | None = None  # set if they are one operation
+
+    @property
+    def counts(self) -> int:
+        """How many counts they take."""
+        return len(self.bodies)
+
+    @abstractmethod
+    def packet(self, request: int, count: int) -> packets.Packet:
+        """The messages as they go out, `count` being that of the first."""
+
+    @abstractmethod
+    def split(self) -> "Pile":
+        """Takes the first half away."""
+
+    @abstractmethod
+    def receipts(self, answer: Any) -> list[Any]:
+        """What the answering packet means for each message."""
+
+    def settle(self, answer: Any) -> None:
+        """Gives everybody what came: the answering packet, or an exception."""
+        if isinstance(answer, Exception):
+            for future in [self.whole] if self.whole is not None else self.futures:
+                if not future.done():
+                    future.set_exception(answer)
+        elif self.whole is not None:
+            if not self.whole.done():
+                self.whole.set_result(self.receipts(answer))
+        else:
+            for future, receipt in zip(self.futures, self.receipts(answer), strict=True):
+                if not future.done():
+                    future.set_result(receipt)
+
+
+def _half(column: list[Any]) -> list[Any]:
+    half = column[: len(column) // 2]
+    del column[: len(column) // 2]
+    return half
+
+
+def _unless_empty(column: list[str | None]) -> list[str | None] | None:
+    """A column in which nobody has anything is not sent. An empty text is something."""
+    return None if column.count(None) == len(column) else column
+
+
+class PublishPile(Pile):
+    __slots__ = ("keys", "partition")
+
+    def __init__(self, topic: str, partition: int, timeout: float) -> None:
+        super().__init__(("topic", topic), timeout)
+        self.partition = partition
+        self.keys: list[str | None] = []
+
+    def packet(self, request: int, count: int) -> packets.Packet:
+        return packets.Publish(
+            request,
+            self.place[1],
+            self.bodies,
+            _unless_empty(self.keys),
+            _unless_empty(self.headers),
+            self.partition,
+            count,
+        )
+
+    def split(self) -> "PublishPile":
+        first = PublishPile(self.place[1], self.partition, self.timeout)
+        first.bodies = _half(self.bodies)
+        first.headers = _half(self.headers)
+        first.keys = _half(self.keys)
+        first.futures = _half(self.futures)
+        return first
+
+    def receipts(self, answer: packets.Published) -> list[Any]:
+        if answer.scattered is not None:
+            return [Receipt(p, offset if offset >= 0 else None) for p, offset in answer.scattered]
+        partition, offset = answer.partition, answer.offset
+        new = len(self.bodies) - answer.skipped
+        receipts = [Receipt(partition, at) for at in range(offset, offset + new)]
+        return [Receipt(partition, None)] * answer.skipped + receipts
+
+
+class PutPile(Pile):
+    """Messages for one queue, or one message for several."""
+
+    __slots__ = ("contexts", "priorities", "queues", "receivers")
+
+    def __init__(self, queues: Sequence[str], timeout: float) -> None:
+        super().__init__(("queue", queues[0]), timeout)
+        self.queues = list(queues)
+        self.priorities: list[int] = []
+        self.receivers: list[int] = []
+        self.contexts: list[int] = []
+
+    def packet(self, request: int, count: int) -> packets.Packet:
+        return packets.Put(
+            request,
+            self.queues,
+            self.bodies,
+            self.priorities,
+            self.receivers if any(self.receivers) else None,
+            self.contexts if any(self.contexts) else None,
+            _unless_empty(self.headers),
+            count,
+        )
+
+    def split(self) -> "PutPile":
+        first = PutPile(self.queues, self.timeout)
+        first.bodies = _half(self.bodies)
+        first.headers = _half(self.headers)
+        first.priorities = _half(self.priorities)
+        first.receivers = _half(self.receivers)
+        first.contexts = _half(self.contexts)
+        first.futures = _half(self.futures)
+        return first
+
+    def receipts(self, answer: packets.PutDone) -> list[Any]:
+        if len(self.queues) > 1:
+            return [PutReceipt(tuple(answer.ids))]
+        return [PutReceipt(())] * answer.skipped + [PutReceipt((id_,)) for id_ in answer.ids]

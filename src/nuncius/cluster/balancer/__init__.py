@@ -1,0 +1,1 @@
+"""The balancer: a reverse proxy in front of write and read managers."""

@@ -1,0 +1,95 @@
+"""The balancer: a small reverse proxy in front of write and read managers.
+
+Writes go to the write manager, reads to the read managers in turn. A manager that does not answer is left out
+for a moment, and what can be repeated is asked of the next one. Whatever happens, a request is answered: with
+the manager's answer or with an error that names who failed.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+
+import asyncpg
+
+from nuncius.cluster.balancer.client import Client
+from nuncius.cluster.balancer.managers import READS, WRITES, Managers
+from nuncius.cluster.balancer.silence import Silence
+from nuncius.cluster.balancer.upstream import Upstream
+from nuncius.cluster.dialects import Dialect
+from nuncius.cluster.members import Member
+from nuncius.store.errors import StoreError
+
+ANSWER_SECONDS = 15.0
+MODERN_ANSWER_SECONDS = 90.0  # /v1 can be asked to wait for a message
+SWEEP_SECONDS = 0.2
+LOOK_SECONDS = 2.0
+CLOSE_SECONDS = 10.0
+BACKLOG = 1024
+MAX_CONNECTIONS = 10_000
+
+
+class Balancer:
+    def __init__(self, max_connections: int = MAX_CONNECTIONS, dialect: Dialect = Dialect.AUTO) -> None:
+        self.sentences = dialect.is_in_sentences
+        self.max_connections = max_connections
+        self.managers = {kind: Managers(kind) for kind in (WRITES, READS)}
+        self.clients: set[Client] = set()
+        self.asked: set[Upstream] = set()
+        """Connections to managers on which an answer is due."""
+        self.look: Callable[[], Awaitable[None]] | None = None
+        """Has `learn` called with what is known now."""
+        self.silence = Silence(self.managers, self.asked)
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    def learn(self, members: Sequence[Member]) -> None:
+        """Who is there now."""
+        for kind, role in ((WRITES, "writer"), (READS, "reader")):
+            self.managers[kind].learn(
+                (member.host, member.port) for member in members if role in member.roles and member.is_alive
+            )
+
+    async def look_now(self) -> None:
+        if self.look is not None:
+            with contextlib.suppress(StoreError, asyncpg.PostgresError, TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self.look()
+
+    async def open(self, host: str, port: int) -> int:
+        self._loop = asyncio.get_running_loop()
+        self._server = await self._loop.create_server(lambda: Client(self), host, port, backlog=BACKLOG)
+        self._sweep()
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def close(self) -> None:
+        """No new connections; what was asked is answered."""
+        if self._server is None:
+            return
+        self._server.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                while busy := [client for client in self.clients if not client.is_idle]:
+                    await busy[0].idle.wait()
+        for client in list(self.clients):
+            client.close()
+        self.silence.close()
+        for managers in self.managers.values():
+            managers.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def deadline(self, *, modern: bool) -> float:
+        return self._loop.time() + (MODERN_ANSWER_SECONDS if modern else ANSWER_SECONDS)
+
+    def _sweep(self) -> None:
+        now = self._loop.time()
+        for upstream in [each for each in self.asked if not each.has_begun and each.deadline < now]:
+            upstream.give_up("has not answered in time")
+        self.silence.look()
+        for managers in self.managers.values():
+            managers.drop_idle()
+        self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)

@@ -1,0 +1,1 @@
+"""The connection between a node and a broker of the cluster."""

@@ -1,0 +1,1 @@
+"""What operations declare, and the OpenAPI document made from it."""

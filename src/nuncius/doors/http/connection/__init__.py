@@ -1,0 +1,1 @@
+"""One connection: corked writes, content codings, malformed requests."""

@@ -1,0 +1,1 @@
+"""The API of the partitioned queue's report."""

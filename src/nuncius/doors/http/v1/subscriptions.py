@@ -1,0 +1,223 @@
+"""Subscriptions: durable places in a topic, reading from them, moving them."""
+
+import asyncio
+import contextlib
+from datetime import UTC
+from typing import Annotated, Literal
+
+import msgspec
+
+from nuncius.broker import future
+from nuncius.broker.errors import InvalidInput, NoSuchSubscription
+from nuncius.broker.model import Reader, SubscriptionInfo
+from nuncius.doors.http import events
+from nuncius.doors.http.api.operations import operation
+from nuncius.doors.http.desk import Desk
+from nuncius.doors.http.exchange import Exchange
+from nuncius.doors.http.v1.model import (
+    Limit,
+    Listing,
+    Message,
+    Messages,
+    Name,
+    Number,
+    Offset,
+    Time,
+    Wait,
+    messages_of,
+)
+from nuncius.doors.replies import Replies
+
+
+class NewSubscription(msgspec.Struct, forbid_unknown_fields=True):
+    """`holds_retention`: what it has not confirmed is not removed, whatever the topic's retention says."""
+
+    name: Name
+    start: Literal["latest", "earliest"] = "latest"
+    holds_retention: bool = False
+
+
+class Position(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything below `position` is confirmed."""
+
+    partition: Number
+    position: Offset
+
+
+class Subscription(msgspec.Struct):
+    topic: str
+    name: str
+    holds_retention: bool
+    created_at: Time
+    confirmed_at: Time | None
+    lag: int
+
+
+class Subscriptions(msgspec.Struct):
+    """`next` is the name to go on after; null at the end of the list."""
+
+    subscriptions: list[Subscription]
+    next: str | None
+
+
+class SubscriptionPlace(msgspec.Struct):
+    subscription: Subscription
+    positions: list[Position]
+
+
+class Positions(msgspec.Struct, forbid_unknown_fields=True):
+    positions: Annotated[list[Position], msgspec.Meta(min_length=1, max_length=1000)]
+
+
+class Target(msgspec.Struct, forbid_unknown_fields=True):
+    """Where to: one of these."""
+
+    to: Literal["earliest", "latest"] | None = None
+    time: Time | None = None
+    positions: Annotated[list[Position], msgspec.Meta(min_length=1, max_length=1000)] | None = None
+
+
+class Page(msgspec.Struct):
+    limit: Limit = 100
+    wait: Wait = 0
+
+
+@operation("GET", "/v1/topics/{topic}/subscriptions")
+async def list_subscriptions(desk: Desk, topic: Name, query: Listing) -> Subscriptions:
+    """The subscriptions of a topic, and how far each is behind, in the order of their names."""
+    await desk.broker.topics.existing(topic)
+    page = await desk.pages.subscriptions(topic, query.after, query.limit)
+    return Subscriptions([_subscription(info) for info in page.rows], page.next)
+
+
+@operation("POST", "/v1/topics/{topic}/subscriptions", status=201)
+async def subscribe(desk: Desk, topic: Name, body: NewSubscription) -> SubscriptionPlace:
+    """Subscribe to a topic, or find the subscription there is. The topic is made if there is none."""
+    await desk.broker.subscriptions.subscribe(
+        topic, body.name, start=body.start, holds_retention=body.holds_retention
+    )
+    return await _place(desk, topic, body.name)
+
+
+@operation("GET", "/v1/topics/{topic}/subscriptions/{subscription}")
+async def get_subscription(desk: Desk, topic: Name, subscription: Name) -> SubscriptionPlace:
+    """A subscription, and where it stands in each partition."""
+    return await _place(desk, topic, subscription)
+
+
+@operation("DELETE", "/v1/topics/{topic}/subscriptions/{subscription}", status=204)
+async def unsubscribe(desk: Desk, topic: Name, subscription: Name) -> None:
+    """End a subscription."""
+    await desk.broker.subscriptions.unsubscribe(topic, subscription)
+
+
+@operation("GET", "/v1/topics/{topic}/subscriptions/{subscription}/messages")
+async def read_subscription(
+    desk: Desk, topic: Name, subscription: Name, query: Page, exchange: Exchange
+) -> Messages:
+    """Messages that are not confirmed yet. Reading does not move the subscription; confirming does."""
+    work = _read(desk, topic, subscription, query, exchange.replies)
+    return await exchange.while_connected(work) if query.wait else await work
+
+
+async def _read(desk: Desk, topic: str, subscription: str, page: Page, replies: Replies) -> Messages:
+    reader = await desk.broker.subscriptions.reader(await desk.broker.subscriptions.find(topic, subscription))
+    async with replies:  # however long it takes: there is no false "nothing"
+        found = await _look(reader, page.limit, desk.broker.limits.max_body)
+    if not found and page.wait:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(page.wait):
+                piece = await reader.next(page.limit, gate=replies)
+                found = list(messages_of(piece.partition, piece.entries))
+    return Messages(found)
+
+
+async def _look(reader: Reader, limit: int, room: int) -> list[Message]:
+    """Messages of all partitions, about as many bytes as there is room for; the rest comes with the next
+    request."""
+    found: list[Message] = []
+    piece = await reader.look(limit)
+    while piece is not None:
+        found += messages_of(piece.partition, piece.entries)
+        room -= sum(map(len, piece.entries.bodies))
+        if len(found) >= limit or room <= 0:
+            break
+        piece = await reader.look(limit - len(found))
+    return found
+
+
+@operation("POST", "/v1/topics/{topic}/subscriptions/{subscription}/confirm", status=204)
+async def confirm(desk: Desk, topic: Name, subscription: Name, body: Positions) -> None:
+    """Everything below these positions has arrived. Positions only go forward."""
+    found = await desk.broker.subscriptions.find(topic, subscription)
+    confirming = []
+    for each in body.positions:
+        found.topic.partition_id(each.partition)  # all exist, or none is confirmed
+    for each in body.positions:
+        confirmed, done = future.new()
+        desk.broker.subscriptions.confirm_soon(found, each.partition, each.position, done)
+        confirming.append(confirmed)
+    for result in await asyncio.gather(*confirming, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+
+
+@operation("POST", "/v1/topics/{topic}/subscriptions/{subscription}/seek")
+async def seek(desk: Desk, topic: Name, subscription: Name, body: Target) -> SubscriptionPlace:
+    """Go to the beginning, the end, what arrived at a time or later, or to positions, forward or back."""
+    given = [each for each in (body.to, body.time, body.positions) if each is not None]
+    if len(given) != 1:
+        raise InvalidInput("say where to go by one of 'to', 'time' and 'positions'")
+    found = await desk.broker.subscriptions.find(topic, subscription)
+    if body.positions is not None:
+        places = {each.partition: each.position for each in body.positions}
+        await desk.broker.places.seek(found, places)
+    elif body.time is not None:
+        time = body.time if body.time.tzinfo is not None else body.time.replace(tzinfo=UTC)
+        await desk.broker.places.seek_time(found, time)
+    elif body.to == "earliest":
+        await desk.broker.places.seek_earliest(found)
+    else:
+        await desk.broker.places.seek_latest(found)
+    return await _place(desk, topic, subscription)
+
+
+@operation("GET", "/v1/topics/{topic}/subscriptions/{subscription}/events", streams="text/event-stream")
+async def read_events(desk: Desk, topic: Name, subscription: Name, exchange: Exchange) -> None:
+    """Messages as server-sent events, as they come. The id of an event is the position behind it: a browser
+    that comes back says it in Last-Event-ID and goes on there. Confirming is up to the client."""
+    found = await desk.broker.subscriptions.find(topic, subscription)
+    reader = await desk.broker.subscriptions.reader(found)
+    confirmed = {partition: position for partition, (_, position) in reader.places.items()}
+    last = exchange.header(b"last-event-id")
+    if last:
+        events.go_to(reader, last)
+    with desk.broker.consumers.of_subscription(found.subscription_id):
+        await events.stream(exchange, reader, confirmed)
+
+
+async def _place(desk: Desk, topic: str, name: str) -> SubscriptionPlace:
+    found = await desk.broker.subscriptions.look_up(topic, name)
+    positions = await desk.broker.places.of(found)
+    infos = await desk.broker.subscriptions.list(topic, name)
+    if not infos:
+        raise NoSuchSubscription(f"{name!r} is not subscribed to {topic!r}")
+    return SubscriptionPlace(_subscription(infos[0]), [Position(*each) for each in positions.items()])
+
+
+def _subscription(info: SubscriptionInfo) -> Subscription:
+    return Subscription(
+        info.topic, info.subscriber, info.holds_retention, info.created_at, info.confirmed_at, info.lag
+    )
+
+
+OPERATIONS = (
+    list_subscriptions,
+    subscribe,
+    get_subscription,
+    unsubscribe,
+    read_subscription,
+    confirm,
+    seek,
+    read_events,
+)

@@ -1,0 +1,1 @@
+"""Metrics and statistics of a node."""

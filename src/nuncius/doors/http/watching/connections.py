@@ -1,0 +1,217 @@
+"""Who is connected to this node, by whichever door and to whichever worker, and sending somebody away.
+
+Doors number their connections, each in each process. Where there are several, an id ends with the process:
+nobody else is sent away in place of one who has gone with its worker.
+
+A connection over HTTP is uvicorn's; what it does not know of it is noted here.
+"""
+
+import time
+from asyncio import Transport
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from http import HTTPStatus
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from nuncius.broker import Broker
+from nuncius.broker.observe.counters_model import ConnectionFacts
+from nuncius.cluster.offers import declined
+from nuncius.doors.http.api.operations import operation
+from nuncius.doors.http.connection import malformed
+from nuncius.doors.http.connection.malformed import MalformedRequests
+from nuncius.doors.http.connection.watched import WatchedHttp
+from nuncius.doors.http.desk import Desk
+from nuncius.doors.http.errors import Failed, Word
+from nuncius.doors.http.v1.model import Limit, Time
+from nuncius.doors.http.web.console import is_console
+
+DOOR = "http"
+CONSOLE = b"nuncius-console"
+FIGURES = frozenset(("/v1/stats", "/v1/connections", "/v1/consumers", "/v1/ring"))
+MAX_HEAD = 64 << 10  # bytes
+HEAD_TOO_LARGE = f"The head of a request has at most {MAX_HEAD} bytes."
+NOT_HTTP = "This is not a valid HTTP request."
+
+
+class HttpConnection(WatchedHttp):
+    """Knows since when it is there, and what it has heard; and what it has not heard the end of, because the
+    parser would wait for that for ever."""
+
+    _numbers = count(1)
+    _malformed = MalformedRequests()
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        self.number = next(self._numbers)
+        self.since = self.heard = time.time()
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.heard = time.time()
+        self.arrived(len(data))
+        is_body = getattr(self.cycle, "more_body", False)  # there is no cycle before the first request
+        super().data_received(data if is_body else declined(data))
+        if self.unfinished > MAX_HEAD and not self.transport.is_closing():
+            self.send_400_response(HEAD_TOO_LARGE)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a request that is none, or finish the answer to the one before it. End the connection."""
+        url = getattr(self, "url", b"")  # as far as it came
+        status, said = HTTPStatus.BAD_REQUEST, NOT_HTTP
+        word: Word = "invalid"
+        if self.unfinished > MAX_HEAD:
+            status, word, said = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too_large", HEAD_TOO_LARGE
+        self._malformed.note(self.client[0] if self.client else "", said)
+        is_whole = not getattr(self.cycle, "more_body", True)  # the request before
+        if is_whole and not self.cycle.response_complete:
+            self.cycle.keep_alive = False
+        else:
+            self.transport.write(malformed.answer(url, status, word, said))
+            self.transport.close()
+
+    def on_headers_complete(self) -> None:
+        if self.unfinished > MAX_HEAD and self._size_of_head() > MAX_HEAD:
+            raise ValueError(HEAD_TOO_LARGE)  # the parser goes no further
+        super().on_headers_complete()
+
+    def _size_of_head(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether a console asks here for figures of this node, as it does every other second, or a browser
+        shows the console."""
+        cycle: Any = self.cycle  # none before the first request
+        if cycle is None:
+            return False
+        path, headers = cycle.scope["path"], cycle.scope["headers"]
+        is_poll = path in FIGURES and not cycle.response_complete and (b"user-agent", CONSOLE) in headers
+        return is_poll or is_console(path.encode())
+
+    def describe(self) -> ConnectionFacts:
+        peer = f"{self.client[0]}:{self.client[1]}" if self.client else ""
+        return ConnectionFacts(
+            f"{DOOR}-{self.number}", DOOR, peer, DOOR, "", "full", self.since, self.heard, self.bytes_in, None
+        )
+
+
+def list_connections(connections: set[Any]) -> Sequence[ConnectionFacts]:
+    """Of those that uvicorn has; the others speak over WebSocket and are listed by their own doors. The
+    console's own questions are left out, and the browsers that show it."""
+    found = [each for each in connections if isinstance(each, HttpConnection) and not each.is_looking]
+    return [each.describe() for each in sorted(found, key=lambda each: each.number)]
+
+
+def disconnect(connections: set[Any], connection_id: str) -> bool:
+    """Ends one when it has its answer."""
+    for each in connections:
+        if isinstance(each, HttpConnection) and f"{DOOR}-{each.number}" == connection_id:
+            each.shutdown()
+            return True
+    return False
+
+
+class Connection(msgspec.Struct):
+    """A connection to this node. `pid` is the process that has it, `speaks` the dialect, `identity` the name
+    by which it introduced itself."""
+
+    id: str
+    pid: int
+    door: str
+    peer: str
+    speaks: str
+    identity: str
+    mode: str
+    since: Time
+    last_active: Time
+    bytes_in: int
+    bytes_out: int | None
+
+
+class Connections(msgspec.Struct):
+    """How many there are by door, and the first of them. `missing` are the numbers of workers that did not
+    answer in time, whose connections are not among them."""
+
+    counts: dict[str, int]
+    connections: list[Connection]
+    missing: list[int] = []
+
+
+class WhichConnections(msgspec.Struct):
+    door: str | None = None
+    limit: Limit = 1000
+
+
+def take_part(broker: Broker) -> None:
+    """Other workers may ask this one for its connections."""
+    broker.siblings.answer("connections", partial(_connections, broker))
+    broker.siblings.answer("disconnect", partial(_disconnect, broker))
+
+
+@operation("GET", "/v1/connections")
+async def get_connections(desk: Desk, query: WhichConnections) -> Connections:
+    """The connections of this node, of all doors or of one."""
+    if query.door is not None and query.door not in desk.broker.counters.doors:
+        raise Failed(404, "not_found", f"there is no door {query.door!r}")
+    heard = await desk.broker.siblings.ask("connections", query.door, query.limit, kind=Connections)
+    counts: Counter[str] = Counter()
+    found: list[Connection] = []
+    for said in heard.said.values():
+        counts.update(said.counts)
+        found += said.connections
+    return Connections(dict(counts), found[: query.limit], heard.missing)
+
+
+@operation("DELETE", "/v1/connections/{id}", status=204)
+async def delete_connection(desk: Desk, id: str) -> None:  # noqa: A002 - the word in the path
+    """Ends a connection, after what was sent to it has gone out."""
+    heard = await desk.broker.siblings.ask("disconnect", id, kind=bool)
+    if any(heard.said.values()):
+        return
+    if heard.missing:
+        numbers = ", ".join(map(str, heard.missing))
+        raise Failed(503, "unavailable", f"no worker that answers has {id!r}; silent: {numbers}")
+    raise Failed(404, "not_found", f"there is no connection {id!r}")
+
+
+def _connections(broker: Broker, door: str | None, limit: int) -> Connections:
+    """Of this process."""
+    doors = broker.counters.doors
+    chosen = doors.values() if door is None else [doors[door]]
+    found = [each for one in chosen for each in one.list_connections()][:limit]
+    return Connections(broker.counters.connections, [_shown(broker, each) for each in found])
+
+
+def _disconnect(broker: Broker, connection_id: str) -> bool:
+    suffix = _suffix(broker)
+    own = connection_id.removesuffix(suffix)
+    return connection_id.endswith(suffix) and any(
+        door.disconnect(own) for door in broker.counters.doors.values()
+    )
+
+
+def _suffix(broker: Broker) -> str:
+    return f"@{broker.counters.pid}" if broker.siblings.are_several else ""
+
+
+def _shown(broker: Broker, facts: ConnectionFacts) -> Connection:
+    return Connection(
+        facts.id + _suffix(broker),
+        broker.counters.pid,
+        facts.door,
+        facts.peer,
+        facts.speaks,
+        facts.identity,
+        facts.mode,
+        datetime.fromtimestamp(facts.since, UTC),
+        datetime.fromtimestamp(facts.last_active, UTC),
+        facts.bytes_in,
+        facts.bytes_out,
+    )
+
+
+OPERATIONS = (get_connections, delete_connection)

@@ -1,0 +1,76 @@
+"""The whole of it on one page: figures, what to look at, the deepest queues, the longest lags."""
+
+from typing import Annotated
+
+import msgspec
+
+from nuncius.broker.observe.facts import Overview, Wish
+from nuncius.broker.observe.facts_store import Advice
+from nuncius.doors.http.api.operations import operation
+from nuncius.doors.http.desk import Desk
+from nuncius.doors.http.v1.model import Time
+
+
+class Deep(msgspec.Struct):
+    """A queue, how many messages it has, and when its oldest came."""
+
+    queue: str
+    messages: int
+    oldest: Time | None
+
+
+class Lagging(msgspec.Struct):
+    """A subscription, and how many messages it has not confirmed."""
+
+    topic: str
+    subscriber: str
+    lag: int
+    failures: int
+    confirmed_at: Time | None
+
+
+class NodeSeen(msgspec.Struct):
+    """A node of the cluster. `port` is that of its HTTP door."""
+
+    node_id: int
+    host: str
+    port: int
+    roles: list[str]
+    alive: bool
+
+
+class Everything(msgspec.Struct):
+    figures: Overview
+    alarms: list[Advice]
+    queues: list[Deep]
+    subscriptions: list[Lagging]
+    nodes: list[NodeSeen]
+
+
+class HowMany(msgspec.Struct):
+    most: Annotated[int, msgspec.Meta(ge=1, le=100, description="Queues and subscriptions to show.")] = 10
+
+
+@operation("GET", "/v1/overview")
+async def get_overview(desk: Desk, query: HowMany) -> Everything:
+    """How this broker is: figures of its store, alarms, deepest queues, subscriptions that are behind."""
+    facts = desk.facts
+    figures = await facts.overview()
+    deepest, _ = await facts.queues.deepest(query.most)
+    lagging = await facts.subscriptions.page(Wish("lag", descending=True, limit=query.most))
+    return Everything(
+        figures,
+        list(await facts.alarms(figures)),
+        [Deep(*each) for each in deepest if each[1]],
+        [
+            Lagging(each.topic, each.subscriber, each.lag, each.failures, each.confirmed_at)
+            for each in lagging.rows
+        ],
+        [
+            NodeSeen(each.node_id, each.host, each.port, list(each.roles), each.is_alive)
+            for each in await facts.cluster.nodes()
+        ],
+    )
+
+
+OPERATIONS = (get_overview,)

@@ -1,0 +1,214 @@
+"""What this node has done, how fast, and how long the store took: for consoles and command lines."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated
+
+import msgspec
+
+from nuncius import __version__
+from nuncius.broker import Broker
+from nuncius.broker.observe.counters import KINDS
+from nuncius.broker.observe.counters_model import quantile
+from nuncius.doors.http.api.operations import operation
+from nuncius.doors.http.desk import Desk
+from nuncius.doors.http.v1.model import Time
+
+MOST_QUEUES = 200
+SHARES = (0.5, 0.95, 0.99)
+
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=60, description="Over how long rates are taken.")]
+
+
+class Amount(msgspec.Struct):
+    """Since the start, and a second now."""
+
+    total: int
+    rate: float
+
+
+class DoorStats(msgspec.Struct):
+    """`messages` by kind: published, put, taken, delivered, acked, read."""
+
+    connections: int
+    messages: dict[str, Amount]
+
+
+class QueueStats(msgspec.Struct):
+    """Messages a second."""
+
+    queue_id: int
+    name: str
+    put: float
+    taken: float
+
+
+class ProcedureStats(msgspec.Struct):
+    """A combiner: batches and rows since the start, and how long recent batches took, in milliseconds."""
+
+    name: str
+    batches: int
+    rows: int
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    p99_ms: float | None = None
+
+
+class ProcessStats(msgspec.Struct):
+    """What one worker has to do. A node without workers is its own worker 1."""
+
+    worker: int
+    pid: int
+    started_at: Time
+    accepted_bytes: int
+    connections: int
+    messages: dict[str, Amount]
+
+
+class Stats(msgspec.Struct):
+    """Of a node, all its workers together: counts and rates are summed, percentiles are of the batches of all
+    of them, and `started_at` is the eldest's. Then each by itself; `missing` are the numbers of workers that
+    did not answer in time, and are not in these sums."""
+
+    version: str
+    started_at: Time
+    seconds: float
+    accepted_bytes: int
+    messages: dict[str, Amount]
+    doors: dict[str, DoorStats]
+    queues: list[QueueStats]
+    procedures: list[ProcedureStats]
+    processes: list[ProcessStats]
+    missing: list[int]
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """What one process says of itself: what can be added up."""
+
+    pid: int
+    started_at: float
+    seconds: float
+    accepted_bytes: int
+    connections: dict[str, int]
+    messages: list[tuple[str, str, int, float]]
+    """Door, kind, total and rate."""
+    queues: dict[int, tuple[float, float]]
+    """Put and taken a second."""
+    procedures: dict[str, tuple[int, int, list[int]]]
+    """Batches, rows, and how many of the recent batches took how long."""
+
+
+class Over(msgspec.Struct):
+    seconds: Seconds = 10.0
+
+
+def take_part(broker: Broker) -> None:
+    """Other workers may ask this one what it has counted."""
+    broker.siblings.answer("stats", partial(_count, broker))
+
+
+@operation("GET", "/v1/stats")
+async def get_stats(desk: Desk, query: Over) -> Stats:
+    """Counts, rates and latencies of this node."""
+    heard = await desk.broker.siblings.ask("stats", query.seconds, kind=Counted)
+    said = list(heard.said.values())
+    return Stats(
+        __version__,
+        datetime.fromtimestamp(min(each.started_at for each in said), UTC),
+        round(max(each.seconds for each in said), 3),
+        sum(each.accepted_bytes for each in said),
+        _messages(said),
+        _doors(said),
+        await _busiest(desk, said),
+        _procedures(said),
+        [_process(number, each) for number, each in heard.said.items()],
+        heard.missing,
+    )
+
+
+def _count(broker: Broker, seconds: float) -> Counted:
+    """Of this process."""
+    counters = broker.counters
+    rates = counters.rates(seconds)
+    return Counted(
+        counters.pid,
+        counters.started_at,
+        rates.seconds,
+        broker.pressure.level,
+        counters.connections,
+        [
+            (door, kind, total, rates.messages.get((door, kind), 0.0))
+            for (door, kind), total in counters.totals.items()
+        ],
+        rates.queues,
+        {
+            name: (combiner.batches, combiner.rows, rates.buckets.get(name, []))
+            for name, combiner in broker.store.combiners.items()
+            if combiner.batches
+        },
+    )
+
+
+def _process(number: int, said: Counted) -> ProcessStats:
+    return ProcessStats(
+        number,
+        said.pid,
+        datetime.fromtimestamp(said.started_at, UTC),
+        said.accepted_bytes,
+        sum(said.connections.values()),
+        _messages([said]),
+    )
+
+
+def _messages(said: Sequence[Counted]) -> dict[str, Amount]:
+    return {kind: _amount(said, kind) for kind in KINDS}
+
+
+def _doors(said: Sequence[Counted]) -> dict[str, DoorStats]:
+    """A door has only the kinds of messages that it has seen."""
+    doors = {}
+    for name in dict.fromkeys(name for each in said for name in each.connections):
+        amounts = {kind: _amount(said, kind, name) for kind in KINDS}
+        connections = sum(each.connections.get(name, 0) for each in said)
+        doors[name] = DoorStats(connections, {kind: each for kind, each in amounts.items() if each.total})
+    return doors
+
+
+def _amount(said: Sequence[Counted], kind: str, door: str | None = None) -> Amount:
+    total, rate = 0, 0.0
+    for each in said:
+        for through, of, count, a_second in each.messages:
+            if of == kind and door in (None, through):
+                total += count
+                rate += a_second
+    return Amount(total, round(rate, 3))
+
+
+def _procedures(said: Sequence[Counted]) -> list[ProcedureStats]:
+    found = []
+    for name in dict.fromkeys(name for each in said for name in each.procedures):
+        counted = [each.procedures[name] for each in said if name in each.procedures]
+        batches, rows = sum(each[0] for each in counted), sum(each[1] for each in counted)
+        recent = [sum(column) for column in zip(*(each[2] for each in counted if each[2]), strict=True)]
+        times = [round(1000 * quantile(recent, share), 3) for share in SHARES] if recent else []
+        found.append(ProcedureStats(name, batches, rows, *times))
+    return found
+
+
+async def _busiest(desk: Desk, said: Sequence[Counted]) -> list[QueueStats]:
+    rates: dict[int, tuple[float, float]] = {}
+    for each in said:
+        for queue_id, (put, taken) in each.queues.items():
+            before = rates.get(queue_id, (0.0, 0.0))
+            rates[queue_id] = (before[0] + put, before[1] + taken)
+    busiest = sorted(rates, key=lambda each: -sum(rates[each]))[:MOST_QUEUES]
+    names = await desk.facts.queues.names(busiest) if busiest else {}
+    return [
+        QueueStats(queue_id, names[queue_id], *(round(rate, 3) for rate in rates[queue_id]))
+        for queue_id in busiest
+        if queue_id in names
+    ]
+
+
+OPERATIONS = (get_stats,)

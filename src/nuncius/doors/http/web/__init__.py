@@ -1,0 +1,1 @@
+"""What browsers get: pages, the console, and the rules for pages of other sites."""

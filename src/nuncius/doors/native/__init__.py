@@ -1,0 +1,1 @@
+"""The native protocol: sessions, what waits, and what is delivered."""

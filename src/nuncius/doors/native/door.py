@@ -1,0 +1,74 @@
+"""The Telesto port. The first bytes of a connection tell which of the three framings it speaks."""
+
+import logging
+
+from nuncius.broker import Broker
+from nuncius.doors.native.session import NATIVE, NativeSession
+from nuncius.doors.tcp import MAX_CONNECTIONS, TcpDoor
+from nuncius.doors.telesto.codec import DETECTION_BYTES, detect
+from nuncius.doors.telesto.session import HOLD_SECONDS, TelestoSession
+from nuncius.doors.telesto.trace import NodeTrace
+from nuncius.doors.wire import Session, Wire
+from nuncius.wire.codec import MAGIC
+
+log = logging.getLogger(__name__)
+
+
+class Greeting:
+    """A connection that has not said yet what it speaks. It hands over to the session that fits."""
+
+    def __init__(self, broker: Broker, wire: Wire, hold: float, trace: NodeTrace | None) -> None:
+        self._broker = broker
+        self._wire = wire
+        self._hold = hold
+        self._trace = trace
+        self._heard = b""
+
+    def received(self, data: bytes) -> None:
+        self._heard += data
+        heard = self._heard
+        if heard[0] < 0x80:
+            if len(heard) >= DETECTION_BYTES:
+                session = TelestoSession(self._broker, self._wire, detect(heard), self._hold, self._trace)
+                self._hand_over(session, heard)
+        elif heard.startswith(MAGIC):
+            self._wire.door = NATIVE
+            self._hand_over(NativeSession(self._broker, self._wire), heard[len(MAGIC) :])
+        elif not MAGIC.startswith(heard):
+            log.info("a connection that speaks nothing we know")
+            self._wire.close()
+
+    def _hand_over(self, session: Session, data: bytes) -> None:
+        self._wire.session = session
+        if data:
+            session.received(data)
+
+    def lost(self) -> None:
+        """Nothing was promised yet."""
+
+    async def finish(self) -> None:
+        self._wire.close()
+
+    def break_off(self, reason: str) -> None:
+        """There is no telling which protocol the client expects an error in."""
+        self._wire.close()
+
+
+class TelestoDoor(TcpDoor):
+    """`hold` is for how many seconds a Telesto read that finds nothing waits for a message; `trace` gets what
+    each Telesto request took."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        hold: float = HOLD_SECONDS,
+        trace: NodeTrace | None = None,
+        max_connections: int = MAX_CONNECTIONS,
+    ) -> None:
+        super().__init__(broker, max_connections)
+        self._hold = hold
+        self._trace = trace
+        self.count_as(NATIVE)
+
+    def greet(self, wire: Wire) -> Session:
+        return Greeting(self._broker, wire, self._hold, self._trace)

@@ -1,0 +1,103 @@
+"""Headers of STOMP and headers of messages.
+
+What a sender says in a SEND travels with the message, as its headers; only what is about the frame itself
+stays behind. What a MESSAGE says besides, the door adds. Where both use a name, the door's word is the one
+that counts, so the sender's is left out.
+"""
+
+import msgspec
+
+from nuncius.broker.limits import decode_headers, encode_headers
+from nuncius.doors.stomp.errors import Refused
+from nuncius.doors.stomp.frames.codec import Frame
+from nuncius.doors.stomp.frames.versions import Version, header_line
+
+OWN_ID = "message-id"  # of the sender: a second message with it is not stored
+SHOWN_ID = "sender-message-id"  # how receivers see it
+DEFAULT_PRIORITY = 4
+
+_OF_THE_FRAME = frozenset(("destination", "receipt", "transaction", "content-length"))
+_OF_THE_DOOR = frozenset(
+    (
+        "destination",
+        "subscription",
+        "ack",
+        "content-length",
+        "redelivered",
+        "attempt",
+        "receipt",
+        "transaction",
+    )
+)
+_NUMBER_DIGITS = 18
+
+
+def required(frame: Frame, name: str) -> str:
+    value = frame.headers.get(name)
+    if value is None:
+        raise Refused(f"{frame.command} needs a header {name}")
+    return value
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """What a SEND says of its message."""
+
+    body: bytes
+    headers: str | None  # JSON text
+    key: str | None
+    priority: int
+    own_id: str | None
+
+
+def sent(frame: Frame, *, to_queue: bool) -> Sent:
+    """The message in a SEND. A queue needs its priority, a topic its key; each is not repeated in headers."""
+    given = frame.headers
+    left_out = _OF_THE_FRAME | {"priority" if to_queue else "key"}
+    headers = {name: value for name, value in given.items() if name not in left_out}
+    if "expires" in given:
+        _number("expires", given["expires"], 10**_NUMBER_DIGITS)
+    priority = DEFAULT_PRIORITY
+    if "priority" in given:
+        priority = _number("priority", given["priority"], 9)
+    return Sent(
+        frame.body,
+        encode_headers(headers),
+        None if to_queue else given.get("key"),
+        priority + 1,
+        given.get(OWN_ID),
+    )
+
+
+def _number(name: str, text: str, most: int) -> int:
+    if not (text.isascii() and text.isdecimal()) or len(text) > _NUMBER_DIGITS or int(text) > most:
+        raise Refused(f"{name} is a whole number from 0 to {most}, not {text[:100]!r}")
+    return int(text)
+
+
+class Shown(msgspec.Struct, frozen=True, gc=False):
+    """Headers of a message as lines of a frame, and when the message expires (milliseconds since 1970; 0:
+    never)."""
+
+    lines: bytes
+    expires: int
+    has_time: bool
+
+
+NOTHING = Shown(b"", 0, False)
+
+
+def shown(text: str | None, version: Version, left_out: str) -> Shown:
+    """`text` is JSON, as a message carries it; `left_out` is a header that the door says itself."""
+    if text is None:
+        return NOTHING
+    headers = decode_headers(text)
+    lines = []
+    for name, value in headers.items():
+        if name not in _OF_THE_DOOR and name != left_out:
+            lines.append(header_line(SHOWN_ID if name == OWN_ID else name, value, version))
+    expires = headers.get("expires", "0")
+    return Shown(
+        "".join(lines).encode(),
+        int(expires) if expires.isascii() and expires.isdecimal() and len(expires) <= _NUMBER_DIGITS else 0,
+        "timestamp" in headers,
+    )

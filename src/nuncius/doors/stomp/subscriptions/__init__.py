@@ -1,0 +1,1 @@
+"""Subscriptions of a STOMP connection: what is delivered and what is acknowledged."""

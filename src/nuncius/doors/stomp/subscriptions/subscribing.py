@@ -1,0 +1,232 @@
+"""SUBSCRIBE and UNSUBSCRIBE: the subscriptions of a connection, and whom an ACK is for."""
+
+import asyncio
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+
+from nuncius.broker import Broker
+from nuncius.doors.stomp.background import Background
+from nuncius.doors.stomp.carrier import Carrier
+from nuncius.doors.stomp.destinations import Destination, parse
+from nuncius.doors.stomp.errors import Refused
+from nuncius.doors.stomp.frames.codec import Frame
+from nuncius.doors.stomp.frames.headers import required
+from nuncius.doors.stomp.frames.rendering import message_head
+from nuncius.doors.stomp.frames.versions import Version
+from nuncius.doors.stomp.introduction import Introduction
+from nuncius.doors.stomp.subscriptions.consumer import Consumer
+from nuncius.doors.stomp.subscriptions.queue_subscription import QueueSubscription
+from nuncius.doors.stomp.subscriptions.topic_subscription import TopicSubscription
+
+MAX_SUBSCRIPTIONS = 1000  # of a connection
+MAX_PREFETCH = 10_000
+QUEUE_PREFETCH = 100
+TOPIC_PREFETCH = 1000
+AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
+GOODBYE = None  # a consumer that says goodbye has not failed
+
+AnySubscription = TopicSubscription | QueueSubscription
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a SUBSCRIBE asks for."""
+
+    key: str  # by which the connection knows the subscription
+    name: str | None  # what its messages say in `subscription`
+    text: str  # the destination as it was written
+    destination: Destination
+    ack: str
+    prefetch: int
+    durable: str | None
+    start: str
+
+    @property
+    def hears_its_own(self) -> bool:
+        """Whether messages of the connection to itself have to come before its end, or never do."""
+        return self.ack == AUTO and self.durable is None
+
+    def is_same_place(self, other: "Wish") -> bool:
+        return (self.durable, self.destination) == (other.durable, other.destination)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    wish: Wish
+    subscription: AnySubscription
+
+
+class Subscribing:
+    def __init__(
+        self,
+        broker: Broker,
+        carrier: Carrier,
+        introduction: Introduction,
+        background: Background,
+        caller: Hashable,
+        ended: Callable[[Exception], None],
+    ) -> None:
+        self._version = introduction.version
+        self._introduction = introduction
+        self._entries: dict[str, _Entry] = {}
+        self._by_number: dict[str, AnySubscription] = {}
+        self._numbers = 0
+        self._heard: set[Destination] = set()  # of subscriptions that end with the connection, without ACK
+        self._sent_to: set[Destination] = set()  # those of them that the connection has sent to
+        self._is_over = False
+        self._pattern = Consumer(
+            broker, carrier, background, caller, ended, self._version, 0, b"", False, False
+        )
+
+    async def subscribe(self, frame: Frame) -> None:
+        wish = self._wish(frame)
+        if wish.key in self._entries:
+            raise Refused(f"there is a subscription {wish.key[:100]!r} already")
+        if wish.durable is not None and any(each.wish.is_same_place(wish) for each in self._entries.values()):
+            raise Refused(f"this connection has the durable subscription {wish.durable[:100]!r} already")
+        if len(self._entries) >= MAX_SUBSCRIPTIONS:
+            raise Refused(f"a connection has at most {MAX_SUBSCRIPTIONS} subscriptions")
+        self._numbers += 1
+        number = self._numbers
+        consumer = replace(
+            self._pattern,
+            number=number,
+            head=message_head(wish.name, wish.text, self._version),
+            is_acknowledged=wish.ack != AUTO,
+            is_cumulative=wish.ack == CLIENT,
+        )
+        subscription = await self._open(wish, consumer)
+        self._entries[wish.key] = _Entry(wish, subscription)
+        self._by_number[str(number)] = subscription
+        if wish.hears_its_own:
+            self._heard.add(wish.destination)
+        if self._is_over:
+            await subscription.close(GOODBYE)
+
+    async def _open(self, wish: Wish, consumer: Consumer) -> AnySubscription:
+        if wish.destination.is_queue:
+            queue = await consumer.broker.queues.ensure(wish.destination.name)
+            from_queue = QueueSubscription(consumer, queue, wish.prefetch)
+            from_queue.start()
+            return from_queue
+        from_topic = TopicSubscription(consumer)
+        await from_topic.start(
+            wish.destination.name,
+            f"stomp/{self._introduction.session}/{consumer.number}" if wish.durable is None else wish.durable,
+            start=wish.start,
+            durable=wish.durable is not None,
+            prefetch=wish.prefetch,
+        )
+        return from_topic
+
+    async def unsubscribe(self, frame: Frame) -> None:
+        """Ends the delivery. A durable subscription keeps its place, unless the frame names it, too."""
+        key = self._key(frame)
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            raise Refused(f"there is no subscription {key[:100]!r}")
+        for number, subscription in list(self._by_number.items()):
+            if subscription is entry.subscription:
+                del self._by_number[number]
+        await entry.subscription.close(GOODBYE)
+        durable = None if entry.wish.destination.is_queue else self._durable(frame)
+        if durable is not None:
+            if durable != entry.wish.durable:
+                raise Refused(f"the durable subscription of {key[:100]!r} is not {durable[:100]!r}")
+            await self._pattern.broker.subscriptions.unsubscribe(entry.wish.destination.name, durable)
+
+    def acknowledged_by(self, frame: Frame) -> tuple[AnySubscription, str]:
+        """The subscription that an ACK or NACK is for, and by which name it knows the message."""
+        headers = frame.headers
+        if self._version is Version.V12:
+            ack_id = required(frame, "id")
+            found = self._by_number.get(ack_id.partition("-")[0])
+        else:
+            ack_id = required(frame, "message-id")
+            if self._version is Version.V11 or "subscription" in headers:
+                entry = self._entries.get(required(frame, "subscription"))
+                found = None if entry is None else entry.subscription
+            else:
+                waiting = (e.subscription for e in self._entries.values() if ack_id in e.subscription)
+                found = next(waiting, None)
+        if found is None:
+            raise Refused(f"no message {ack_id[:100]!r} waits for an acknowledgement")
+        return found, ack_id
+
+    def note_sent(self, to: Destination) -> None:
+        """Note that the connection sends to this destination."""
+        if to in self._heard:
+            self._sent_to.add(to)
+
+    async def deliver_own(self) -> None:
+        """Return when the connection was sent what it has sent to itself."""
+        own = [
+            entry.subscription.catch_up()
+            for entry in self._entries.values()
+            if entry.wish.hears_its_own and entry.wish.destination in self._sent_to
+        ]
+        await asyncio.gather(*own, return_exceptions=True)  # what cannot be delivered now never is
+
+    def stop(self, reason: str | None) -> None:
+        """No more messages. What is not acknowledged was a failed attempt if there is a reason."""
+        if not self._is_over:
+            self._is_over = True
+            for entry in self._entries.values():
+                entry.subscription.stop(reason)
+
+    async def close(self) -> None:
+        """The same for a client that says goodbye; returns when everything is back in its place."""
+        self._is_over = True
+        for entry in self._entries.values():
+            await entry.subscription.close(GOODBYE)
+
+    def _key(self, frame: Frame) -> str:
+        """1.0 knows subscriptions by their destination, too."""
+        if self._version is Version.V10 and "id" not in frame.headers:
+            return required(frame, "destination")
+        return required(frame, "id")
+
+    def _durable(self, frame: Frame) -> str | None:
+        """The name under which a subscription keeps its place. Clients of other servers say it otherwise:
+        RabbitMQ's that it is durable, and mean its id; ActiveMQ's a name within their client-id."""
+        name = frame.headers.get("durable")
+        if name is not None:
+            return {"true": self._key(frame), "false": None}.get(name, name)
+        for other in ("activemq.subscriptionName", "durable-subscription-name"):
+            if other in frame.headers:
+                return "/".join(filter(None, (self._introduction.client_id, frame.headers[other])))
+        return None
+
+    def _wish(self, frame: Frame) -> Wish:
+        headers = frame.headers
+        text = required(frame, "destination")
+        destination = parse(text)
+        ack = headers.get("ack", AUTO)
+        if ack not in (AUTO, CLIENT, INDIVIDUAL):
+            raise Refused(f"ack is {AUTO}, {CLIENT} or {INDIVIDUAL}, not {ack[:100]!r}")
+        start = headers.get("start", "latest")
+        if start not in ("latest", "earliest"):
+            raise Refused(f"start is latest or earliest, not {start[:100]!r}")
+        if "selector" in headers:
+            raise Refused("there are no selectors here: a subscriber gets every message")
+        if destination.is_queue and headers.get("durable", "true") not in ("true", "false"):
+            raise Refused("a queue keeps its messages; durable is for topics")
+        return Wish(
+            self._key(frame),
+            headers.get("id"),
+            text,
+            destination,
+            ack,
+            _prefetch(frame, destination),
+            None if destination.is_queue else self._durable(frame),
+            start,
+        )
+
+
+def _prefetch(frame: Frame, destination: Destination) -> int:
+    text = frame.headers.get("prefetch-count", frame.headers.get("activemq.prefetchSize"))
+    if text is None:
+        return QUEUE_PREFETCH if destination.is_queue else TOPIC_PREFETCH
+    if not (text.isascii() and text.isdecimal()) or len(text) > 9 or not 1 <= int(text) <= MAX_PREFETCH:
+        raise Refused(f"prefetch-count is a number from 1 to {MAX_PREFETCH}, not {text[:100]!r}")
+    return int(text)

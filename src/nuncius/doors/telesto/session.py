@@ -1,0 +1,321 @@
+"""A connection that speaks one of Telesto's framings: packets become broker calls, results become packets.
+
+A connection's requests are carried out one after the other, in the order in which they came; what a client
+sends ahead waits here, and counts as unanswered so that the wire stops reading from who sends too far ahead.
+Putting into one queue and reading go by callbacks; everything else is a task.
+
+A read that finds nothing is held for a moment and answered when a message arrives. The authors' client sleeps
+for 50 ms whenever it was told "nothing", and on what comes meanwhile; held for about as long, it is told so
+half as often, and still soon enough for a client that waits for other things besides.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from nuncius.broker import Broker
+from nuncius.broker.errors import InvalidInput, NoSuchQueue, NotAllowed
+from nuncius.broker.model import BY_PRIORITY, FULL, Client, Letter, Message, Stored, Waiter
+from nuncius.broker.observe.consumers import Consumed
+from nuncius.doors.telesto import table
+from nuncius.doors.telesto.codec import Broken, Codec, DoesNotFit, Event, Unreadable
+from nuncius.doors.telesto.errors import Refusal, error_packet, refusal
+from nuncius.doors.telesto.requests import (
+    AFTER_AUTHENTICATION,
+    BEFORE_AUTHENTICATION,
+    too_large,
+    wire_message,
+)
+from nuncius.doors.telesto.table import Answer, Dialect, ErrorType, Request
+from nuncius.doors.telesto.trace import NodeTrace, Stopwatch
+from nuncius.doors.wire import Wire
+
+log = logging.getLogger(__name__)
+
+HOLD_SECONDS = 0.040
+MAX_TEXT = 2000  # characters, as in the report's table of messages
+REQUEST_COST = 300  # bytes of memory a waiting request takes, besides its frame
+SEND_WINDOW = 256 << 10  # bytes of answers after which to see whether the client reads them
+NOBODY = Client(0, "", FULL)
+
+
+class TelestoSession:
+    def __init__(
+        self,
+        broker: Broker,
+        wire: Wire,
+        dialect: Dialect,
+        hold: float = HOLD_SECONDS,
+        trace: NodeTrace | None = None,
+    ) -> None:
+        self.broker = broker
+        self.wire = wire
+        self.codec = Codec(dialect)
+        self._hold = hold
+        self._watch = None if trace is None else Stopwatch(trace)
+        self._pending: deque[tuple[Event, int]] = deque()
+        self._cost = 0  # of the request that is being carried out
+        self._busy = False
+        self._advancing = False
+        self._closing = False
+        self._ended = False  # the client will not say more
+        self._sent = 0  # bytes since the client was last seen to read
+        self._waiter: Waiter | None = None
+        self._consumed = Consumed(self.broker.consumers)
+        self._task: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        wire.on_end = self._end
+        self.stand_for(None)
+
+    def stand_for(self, client: Client | None) -> None:
+        """Whose connection this is, and with that which requests it may make."""
+        self.client = client or NOBODY
+        self._direct: dict[type[Any], Callable[[Any], None]] = {table.Ping: self._ping}
+        self._others = BEFORE_AUTHENTICATION
+        if client is not None:
+            self._direct[table.PutMessage] = self._put
+            self._direct[table.ReadMessage] = self._read
+            self._direct[table.ReadResponse] = self._read_response
+            self._others = AFTER_AUTHENTICATION
+
+    # From the wire
+
+    def received(self, data: bytes) -> None:
+        cost = REQUEST_COST + len(data)  # of all packets in it; shared out to the first
+        if self._watch is not None:
+            self._watch.arrived()
+        events = self.codec.receive(data)
+        if self._watch is not None:
+            self._watch.parsed(len(events))
+        if events:
+            self.wire.is_greeted = True
+        self.wire.footprint.begin(self.codec.incomplete)
+        for event in events:
+            self.wire.accept(cost)
+            self._pending.append((event, cost))
+            cost = REQUEST_COST
+        if not self._busy:
+            self._advance()
+
+    def lost(self) -> None:
+        self._consumed.end()
+        self._drop_pending()
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            self.broker.queues.leave(waiter)
+            self.wire.answered(self._cost)
+            self._next()
+
+    async def finish(self) -> None:
+        """No more requests; a read that is held is told "nothing", what is under way is answered."""
+        self._closing = True
+        self._give_up_read([])
+        await self._close_when_answered()
+
+    def break_off(self, reason: str) -> None:
+        self.wire.send(self.codec.encode(refusal(0, ErrorType.IO_ERROR, reason)))
+        self.wire.close()
+
+    def _end(self) -> bool:
+        """It may have closed its own side only, so what it asked is answered. But mostly it has gone, so no
+        message is taken for it."""
+        self._ended = True
+        self._give_up_read(_nobody_reads())
+        if self._busy:
+            self._ending = asyncio.get_running_loop().create_task(self._close_when_answered())
+        return self._busy
+
+    def _give_up_read(self, answer: list[Message] | Exception) -> None:
+        waiter = self._waiter
+        if waiter is not None:
+            self.broker.queues.leave(waiter)
+            waiter.done(answer)
+
+    async def _close_when_answered(self) -> None:
+        await self.wire.all_answered()
+        self.wire.close()
+
+    # One request after the other
+
+    def _advance(self) -> None:
+        self._advancing = True
+        while self._pending and not self._busy:
+            self._busy = True
+            if self._sent > SEND_WINDOW:
+                self._start(self._until_read())
+            else:
+                event, self._cost = self._pending.popleft()
+                if self._watch is not None:
+                    self._watch.began()
+                self._handle(event)
+        self._advancing = False
+
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, Unreadable):
+            self._answer(refusal(event.packet_id, ErrorType.UNEXPECTED_PACKET, event.reason))
+            return
+        if isinstance(event, Broken):
+            self._answer(refusal(event.packet_id, ErrorType.UNEXPECTED_PACKET, event.reason))
+            self.wire.close()
+            return
+        assert isinstance(event, Request)
+        direct, other = self._direct.get(type(event)), self._others.get(type(event))
+        if self._closing:
+            self._fail(event, Refusal(ErrorType.IO_ERROR, "the node is shutting down; nothing was done"))
+        elif direct is not None:
+            try:
+                direct(event)
+            except Exception as error:
+                self._fail(event, error)
+        elif other is not None:
+            self._start(self._work(event, other(self, event)))
+        else:
+            name = type(event).__name__
+            when = "after" if self.client is NOBODY else "before"
+            details = f"{name} is possible only {when} a client is registered or identified"
+            self._fail(event, Refusal(ErrorType.UNEXPECTED_PACKET, details))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = asyncio.get_running_loop().create_task(work)
+
+    async def _work(self, packet: Request, work: Coroutine[Any, Any, Answer]) -> None:
+        try:
+            answer = await work
+            self._stored_by_now()
+            data = self.codec.encode(answer)
+        except Exception as error:
+            data = self.codec.encode(error_packet(packet, error))
+        self._send(data)
+
+    async def _until_read(self) -> None:
+        """A client that does not read its answers gets no more of them."""
+        await self.wire.writable()
+        self._sent = 0
+        self._busy = False
+        self._advance()
+
+    # Answers
+
+    def _answer(self, packet: Answer) -> None:
+        self._send(self.codec.encode(packet))
+
+    def _send(self, data: bytes) -> None:
+        """The whole of an answer: the authors' client cannot put pieces together."""
+        self._sent += len(data)
+        self.wire.answer(data, self._cost)
+        if self._watch is not None:
+            self._watch.sent()
+        self._next()
+
+    def _fail(self, packet: Request, error: Exception) -> None:
+        self._answer(error_packet(packet, error))
+
+    def _next(self) -> None:
+        self._busy = False
+        if not self._advancing:
+            self._advance()
+
+    def _drop_pending(self) -> None:
+        for _, cost in self._pending:
+            self.wire.answered(cost)
+        self._pending.clear()
+
+    # Messages: callbacks, no tasks
+
+    def _ping(self, packet: table.Ping) -> None:
+        self._answer(table.Pong(packet.packet_id))
+
+    def letter(self, message: table.Message) -> Letter:
+        """What a client may put, as the broker takes it. The sender is the client, whatever it says."""
+        if self.client.mode != FULL:
+            raise NotAllowed(f"client {self.client.name!r} may only read")
+        if len(message.text) > MAX_TEXT:
+            raise InvalidInput(f"a message has at most {MAX_TEXT} characters, not {len(message.text)}")
+        return Letter(
+            message.text.encode(),
+            message.priority,
+            self.client.client_id,
+            message.receiver_id,
+            message.context,
+        )
+
+    def _put(self, packet: table.PutMessage) -> None:
+        letter = self.letter(packet.message)
+        if packet.queue_ids:
+            self._start(self._work(packet, self._others[table.PutMessage](self, packet)))
+        else:
+            self.broker.queues.put_soon(
+                packet.message.queue_id, [letter], partial(self._stored, packet), caller=self
+            )
+
+    def _stored_by_now(self) -> None:
+        if self._watch is not None:
+            self._watch.stored()
+
+    def _stored(self, packet: table.PutMessage, stored: Stored | Exception) -> None:
+        self._stored_by_now()
+        if isinstance(stored, Exception):
+            self._fail(packet, stored)
+        else:
+            self._answer(table.Success(packet.packet_id))
+
+    def _read(self, packet: table.ReadMessage) -> None:
+        self._take(packet, packet.queue_id, sender=packet.sender_id, mode=packet.mode)
+
+    def _read_response(self, packet: table.ReadResponse) -> None:
+        if not packet.queue_id or not packet.context:
+            raise InvalidInput("the answer to a request is read with a queue and a context")
+        self._take(packet, packet.queue_id, context=packet.context)
+
+    def _take(
+        self, packet: Request, queue_id: int, *, sender: int = 0, context: int = 0, mode: int = BY_PRIORITY
+    ) -> None:
+        if self._ended:
+            raise _nobody_reads()
+        self._consumed.note(queue_id)
+        self._waiter = self.broker.queues.take_soon(
+            queue_id,
+            self.client.client_id,
+            partial(self._taken, packet),
+            sender=sender,
+            context=context,
+            mode=mode,
+            wait=self._hold,
+            caller=self,
+        )
+
+    def _taken(self, packet: Request, taken: list[Message] | Exception) -> None:
+        self._waiter = None
+        self._stored_by_now()
+        if isinstance(taken, NoSuchQueue):
+            taken = []  # it holds nothing either
+        if isinstance(taken, Exception):
+            self._fail(packet, taken)
+        elif not taken:
+            self._fail(packet, Refusal(ErrorType.NO_MESSAGES_RETRIEVED, "there is no message"))
+        else:
+            answer = table.ReadMessageResponse(packet.packet_id, [wire_message(taken[0])])
+            try:
+                data = self.codec.encode(answer)
+            except DoesNotFit:
+                self._return(packet, taken[0])
+            else:
+                self._send(data)
+
+    def _return(self, packet: Request, message: Message) -> None:
+        """Puts back a message that another door took in and this one cannot show."""
+        self.broker.queues.put_back([message], partial(self._returned, packet, message))
+
+    def _returned(self, packet: Request, message: Message, stored: Stored | Exception) -> None:
+        if isinstance(stored, Exception):
+            log.error("a message could not be put back", extra={"queue_id": message.queue_id})
+            self._fail(packet, stored)
+        else:
+            self._fail(packet, too_large(wire_message(message)))
+
+
+def _nobody_reads() -> Refusal:
+    return Refusal(ErrorType.IO_ERROR, "the client has closed the connection, or its side; nothing was taken")

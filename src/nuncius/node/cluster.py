@@ -1,0 +1,101 @@
+"""A node's place in the cluster, from before its doors open until after they have closed."""
+
+import logging
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from nuncius.broker import Broker
+from nuncius.cluster.balancer.balancer import Balancer
+from nuncius.cluster.members import Member, Members
+from nuncius.cluster.role_names import BALANCER
+from nuncius.cluster.roles import Participant
+from nuncius.cluster.watching import Watch
+from nuncius.node.node import Announce, Endpoint, Endpoints, NodeSettings, cannot_listen, warn_of_strangers
+from nuncius.node.stopping import giving_up, stop_event
+from nuncius.store.store import Store
+
+log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def participating(broker: Broker, settings: NodeSettings) -> AsyncIterator[Participant]:
+    """Other nodes can reach this one, and it knows them."""
+    participant = Participant(
+        broker,
+        settings.roles,
+        own_store=settings.own_store,
+        link_port=settings.link_port,
+        rebalance_after=settings.rebalance_after,
+    )
+    try:
+        await participant.open(settings.host)
+    except OSError as error:
+        raise cannot_listen("link", settings.host, settings.link_port, error) from error
+    try:
+        yield participant
+    finally:
+        await participant.close()
+
+
+@asynccontextmanager
+async def entered(
+    participant: Participant, settings: NodeSettings, endpoints: Endpoints
+) -> AsyncIterator[Endpoints]:
+    """Other nodes count on this one. If it is a balancer besides, that is where clients go."""
+    door = endpoints.get("http")
+    await participant.enter(_address(settings), None if door is None else door.port)
+    try:
+        if BALANCER in settings.roles:
+            async with _balancing(settings) as (balancer, port):
+                participant.on_members, balancer.look = balancer.learn, participant.watch.look
+                await participant.watch.look()
+                yield {**endpoints, "http": Endpoint(settings.host, port), "manager": door}
+        else:
+            yield endpoints
+    finally:
+        await participant.leave()
+
+
+async def serve_balancer(settings: NodeSettings, announce: Announce, *, on_leash: bool = False) -> None:
+    """Runs a node that is a balancer and nothing else, until it is told to stop."""
+    stop = stop_event(on_leash=on_leash)
+    warn_of_strangers(settings.host)
+    store = Store(settings.dsn, silence=settings.store_timeout)
+    await store.open()
+    try:
+        async with giving_up(stop, store.give_up), _balancing(settings) as (balancer, port):
+
+            async def heard(members: Sequence[Member]) -> None:
+                balancer.learn(members)
+
+            watch = Watch(Members(store), heard)
+            balancer.look = watch.look
+            await watch.begin(_address(settings), port, 0, settings.roles)
+            with announce({"http": Endpoint(settings.host, port)}):
+                await stop.wait()
+            log.info("stopping")
+            await watch.end()
+    finally:
+        await store.close()
+
+
+def _address(settings: NodeSettings) -> str:
+    """Where other nodes find this one: who listens everywhere is found by its name."""
+    if settings.advertise:
+        return settings.advertise
+    return socket.gethostname() if settings.host in {"", "0.0.0.0", "::"} else settings.host  # noqa: S104
+
+
+@asynccontextmanager
+async def _balancing(settings: NodeSettings) -> AsyncIterator[tuple[Balancer, int]]:
+    balancer = Balancer(settings.max_connections, settings.queue_dialect)
+    wanted = settings.balancer_port or 0
+    try:
+        port = await balancer.open(settings.host, wanted)
+    except OSError as error:
+        raise cannot_listen("http", settings.host, wanted, error) from error
+    try:
+        yield balancer, port
+    finally:
+        await balancer.close()

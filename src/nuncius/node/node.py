@@ -1,0 +1,272 @@
+"""One node: a broker on a store, and the doors through which clients reach it."""
+
+import contextlib
+import errno
+import gc
+import ipaddress
+import logging
+import resource
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from nuncius.cluster.dialects import Dialect
+from nuncius.cluster.role_names import ALL_IN_ONE
+from nuncius.node.listeners import Sockets
+from nuncius.node.stopping import giving_up, stop_event
+from nuncius.ring.settings import RingSettings
+
+log = logging.getLogger(__name__)
+
+LOOPBACK = "127.0.0.1"
+
+
+class Ports(msgspec.Struct, frozen=True):
+    """Where each door listens: 0 is any free port, None is a closed door."""
+
+    telesto: int | None = 9001
+    stomp: int | None = 55664
+    zeromq: int | None = 5555
+    http: int | None = 5000
+    tribbler: int | None = 9009
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """Which of several processes behind the same ports this is, and where they find each other."""
+
+    number: int
+    count: int
+    directory: str
+
+
+class NodeSettings(msgspec.Struct, frozen=True):
+    dsn: str
+    host: str = LOOPBACK
+    ports: Ports = Ports()
+    trace: str | None = None
+    """The directory for trace files."""
+    hold: float = 0.040
+    """For how many seconds a Telesto read that finds nothing waits for a message."""
+    max_body: int = 8 << 20
+    max_batch: int = 10_000
+    max_connections: int = 10_000
+    max_memory: int = 512
+    """MB that clients may make the node keep, over all its workers."""
+    greeting_seconds: float = 10.0
+    """From a connection's begin to its first complete request."""
+    progress_seconds: float = 60.0
+    """Without a byte in the middle of a request."""
+    allowed_origins: tuple[str, ...] = ()
+    """Sites whose pages may speak to the HTTP door."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of reverse proxies that may say for whom they ask."""
+    max_attempts: int = 10
+    """Deliveries of a message that nobody acknowledges, before it becomes a dead letter."""
+    retry_delay: float = 2.0
+    """Seconds from a failed delivery to the next."""
+    partition_threshold: int = 1_000_000
+    """Messages per partition above which the HTTP door adds a partition to a topic; 0: never."""
+    inactive_after: float = 300.0
+    """Seconds of silence after which a producer, a consumer or a broker is called inactive."""
+    worker: Worker | None = None
+    """Other processes listen on the same ports; the kernel spreads connections over them."""
+    ring: RingSettings | None = None
+    """The Tribbler door's place in a ring of nodes; None: it is alone."""
+    roles: tuple[str, ...] = ALL_IN_ONE
+    """What the node offers to a cluster."""
+    own_store: str | None = None
+    """A broker's own store, for the partitions it is given."""
+    rebalance_after: float = 60.0
+    """Seconds after brokers came or went until partitions are spread over them anew; 0: never."""
+    link_port: int = 0
+    """Where other nodes of the cluster reach this one; 0 is any free port."""
+    balancer_port: int | None = None
+    """Where the balancer listens, for a node that is one."""
+    advertise: str | None = None
+    """The address under which other nodes reach this one, if it is not the one it listens on."""
+    read_only_console: bool = False
+    """The console shows and does not change."""
+    queue_dialect: Dialect = Dialect.AUTO
+    """How the partitioned queue's API answers."""
+    store_timeout: float = 10.0
+    """Seconds of silence after which connections to the store are broken off and it is looked for again."""
+    console_port: int | None = None
+    """Where the console of several workers is, on the loopback address; None: the node has one of its own."""
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    host: str
+    port: int
+
+
+Endpoints = dict[str, Endpoint | None]
+Announce = Callable[[Endpoints], AbstractContextManager[object]]
+"""Tells the world that the node is ready; leaving the context takes that back."""
+
+
+class NodeError(Exception):
+    """A node cannot start. The message says what to do."""
+
+
+class Door(Protocol):
+    """What every door can do."""
+
+    async def open(self, host: str, port: int, *, sockets: Sequence[socket.socket] = ()) -> int:
+        """Serve these listening sockets, or new ones for the address. Return the port."""
+
+    async def close(self) -> None:
+        """No new connections; what was accepted is answered."""
+
+
+async def serve(
+    settings: NodeSettings, sockets: Sockets, announce: Announce, *, on_leash: bool = False
+) -> None:
+    """Run a node on listening sockets until it is told to stop.
+
+    The end comes in the opposite order of the beginning: the announcement is taken back, the doors
+    close after answering what they accepted, and the broker lets go of the store last.
+    """
+    from nuncius.broker import Broker
+    from nuncius.broker.limits import Limits
+    from nuncius.node.cluster import entered, participating
+
+    stop = stop_event(on_leash=on_leash)
+    if settings.worker is None:  # else the supervisor has said it, once for all workers
+        warn_of_strangers(settings.host)
+    limits = Limits(
+        max_body=settings.max_body,
+        max_batch=settings.max_batch,
+        max_attempts=settings.max_attempts,
+        retry_delay=settings.retry_delay,
+        max_memory=(settings.max_memory << 20) // (settings.worker.count if settings.worker else 1),
+        greeting_seconds=settings.greeting_seconds,
+        progress_seconds=settings.progress_seconds,
+    )
+    broker = Broker(settings.dsn, limits=limits, silence=settings.store_timeout)
+    async with (
+        giving_up(stop, broker.store.give_up),
+        broker,
+        participating(broker, settings) as participant,
+        _open_doors(broker, settings, sockets, stop.set) as doors,
+        entered(participant, settings, doors) as endpoints,
+    ):
+        gc.collect()
+        gc.freeze()  # what is there now stays, so later collections need not look at it
+        with announce(endpoints):
+            await stop.wait()
+        log.info("stopping")
+
+
+def run(settings: NodeSettings, sockets: Sockets, announce: Announce, *, on_leash: bool = False) -> None:
+    """`serve` on an event loop of its own, the fast one."""
+    import uvloop
+
+    uvloop.run(serve(within_limits(settings), sockets, announce, on_leash=on_leash))
+
+
+def within_limits(settings: NodeSettings) -> NodeSettings:
+    """Opens as many files as the system lets us, where a shell by itself allows a thousand. Every connection
+    is one. No door takes more than half of them: without any left, the store is out of everybody's reach."""
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # macOS says that there is no limit, and has one
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        files = most
+    if files == resource.RLIM_INFINITY or settings.max_connections <= files // 2:
+        return settings
+    log.warning("fewer connections than allowed: too few open files", extra={"files": files})
+    return msgspec.structs.replace(settings, max_connections=files // 2)
+
+
+def warn_of_strangers(host: str) -> None:
+    """Says so when other machines can reach the doors: they have no locks."""
+    if not is_loopback(host):
+        log.warning(
+            "everybody who can reach this address can read and write everything", extra={"host": host}
+        )
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def cannot_listen(door: str, host: str, port: int, error: OSError, option: str = "") -> NodeError:
+    """The sentence for a door that does not open."""
+    if error.errno == errno.EADDRINUSE:
+        return NodeError(
+            f"port {port} on {host} is in use: end the program that uses it, or choose another "
+            f"with {option or f'--{door}-port'} (0 is any free one)"
+        )
+    return NodeError(f"cannot listen on {host} port {port} for {door}: {error.strerror or error}")
+
+
+@asynccontextmanager
+async def _open_doors(
+    broker: object, settings: NodeSettings, sockets: Sockets, give_up: Callable[[], None]
+) -> AsyncIterator[Endpoints]:
+    from nuncius.broker import Broker
+    from nuncius.doors.http.door import HttpDoor
+    from nuncius.doors.native.door import TelestoDoor
+    from nuncius.doors.stomp.door import StompDoor
+    from nuncius.doors.telesto.trace import NodeTrace
+    from nuncius.doors.tribbler.door import TribblerDoor
+    from nuncius.doors.zeromq.door import ZeromqDoor
+    from nuncius.node.console_process import Keeper
+    from nuncius.ring.ownership import OwnedByAnother
+
+    assert isinstance(broker, Broker)
+    await broker.store.connect_lanes()
+    broker.actors.inactive_after = settings.inactive_after
+    trace = None if settings.trace is None else NodeTrace(Path(settings.trace))
+    stomp = StompDoor(broker, settings.max_connections)
+    console_port, keeper = settings.console_port, None
+    if console_port is None and settings.ports.http is not None:
+        keeper = Keeper(settings.dsn, read_only=settings.read_only_console)
+        console_port = keeper.open()
+    # They close in the opposite order: whoever speaks over WebSocket ends its connections before HTTP does.
+    doors: dict[str, Door] = {
+        "http": HttpDoor(
+            broker,
+            (stomp.over_websocket(),),
+            partition_threshold=settings.partition_threshold,
+            max_connections=settings.max_connections,
+            console_port=console_port,
+            allowed_origins=settings.allowed_origins,
+            dialect=settings.queue_dialect,
+            trusted_proxies=settings.trusted_proxies,
+        ),
+        "telesto": TelestoDoor(broker, settings.hold, trace, settings.max_connections),
+        "stomp": stomp,
+        "zeromq": ZeromqDoor(broker, settings.max_connections),
+        "tribbler": TribblerDoor(
+            broker, settings.dsn, settings.ring, settings.max_connections, give_up=give_up
+        ),
+    }
+    wanted: dict[str, int | None] = msgspec.structs.asdict(settings.ports)
+    endpoints: Endpoints = dict.fromkeys(wanted)
+    async with AsyncExitStack() as opened:
+        if trace is not None:
+            opened.callback(trace.close)
+        if keeper is not None:
+            opened.push_async_callback(keeper.close)
+        if settings.worker is not None:  # before anybody can ask: it never speaks for itself alone
+            place = settings.worker
+            opened.callback(broker.siblings.close)
+            await broker.siblings.open(Path(place.directory), place.number, place.count)
+        for name, door in doors.items():
+            opened.push_async_callback(door.close)
+            port = wanted[name]
+            if port is None:
+                continue
+            try:
+                bound = await door.open(settings.host, port, sockets=sockets[name])
+            except OwnedByAnother as error:
+                raise NodeError(str(error)) from error
+            endpoints[name] = Endpoint(settings.host, bound)
+        yield endpoints

@@ -1,0 +1,220 @@
+"""Several worker processes behind the same ports.
+
+The supervisor listens once for every worker on each port (SO_REUSEPORT): the kernel spreads connections over
+the workers, and no port is lost while one is replaced. A worker inherits its sockets, with the connections
+that wait on them. One that dies is started again, at once the first time and then after longer and longer
+pauses. The supervisor itself carries no messages.
+
+Each worker has a number, which its successor takes over, and all of them a private directory, where they find
+each other: a node answers as one, whichever of its workers is asked.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from nuncius.node import listeners
+from nuncius.node.console_process import Keeper
+from nuncius.node.listeners import Listeners
+from nuncius.node.node import (
+    Announce,
+    Endpoints,
+    NodeError,
+    NodeSettings,
+    Worker,
+    warn_of_strangers,
+)
+from nuncius.node.stopping import stop_event
+from nuncius.node.worker import Orders, Report
+from nuncius.store import tempdirs
+from nuncius.store.tempdirs import Owned
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE = 0.1
+LAST_PAUSE = 10.0
+STEADY_SECONDS = 30.0  # who lived that long starts again without a pause worth mentioning
+SHORT = 60  # bytes of a path that leaves room for the name of a socket; 104 are all it can have
+
+
+def run(
+    settings: NodeSettings,
+    listeners: Listeners,
+    announce: Announce,
+    *,
+    log_level: str,
+    log_format: str,
+    on_leash: bool = False,
+) -> None:
+    """Run a worker for each set of listening sockets until told to stop."""
+    with _meeting_place() as directory:
+        orders = Orders(settings, log_level, log_format)
+        asyncio.run(_serve(orders, listeners, directory, announce, on_leash=on_leash))
+
+
+async def _serve(
+    orders: Orders, listeners: Listeners, directory: Owned, announce: Announce, *, on_leash: bool
+) -> None:
+    """The workers share one console."""
+    settings = orders.settings
+    keeper = Keeper(settings.dsn, read_only=settings.read_only_console)
+    port = None if settings.ports.http is None else keeper.open()
+    try:
+        settings = msgspec.structs.replace(settings, console_port=port)
+        supervisor = Supervisor(msgspec.structs.replace(orders, settings=settings), listeners, directory)
+        await supervisor.serve(announce, on_leash=on_leash)
+    finally:
+        await keeper.close()
+
+
+class Supervisor:
+    def __init__(self, orders: Orders, listeners: Listeners, directory: Owned) -> None:
+        self._orders = orders
+        self._listeners = listeners
+        self._workers = len(listeners.sockets)
+        self._directory = directory
+        self._running: set[asyncio.subprocess.Process] = set()
+
+    async def serve(self, announce: Announce, *, on_leash: bool) -> None:
+        stop = stop_event(on_leash=on_leash, last_act=self._end_at_once)
+        warn_of_strangers(self._orders.settings.host)
+        log.info("starting workers", extra={"workers": self._workers})
+        keepers: list[asyncio.Task[None]] = []
+        stopping = asyncio.create_task(_wait_for(stop))
+        try:
+            # The first one brings the schema up to date, and its failure is the failure of all.
+            endpoints = await self._start_all(keepers, stop, stopping)
+            if endpoints is not None:
+                with announce(endpoints):
+                    await stopping
+        finally:
+            stop.set()
+            stopping.cancel()
+            self._listeners.close()  # workers do the same; what waits on a socket that nobody reads is lost
+            self._signal(signal.SIGTERM)
+            await asyncio.gather(*keepers)
+
+    def _end_at_once(self) -> None:
+        self._signal(signal.SIGKILL)
+        shutil.rmtree(self._directory.path, ignore_errors=True)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in list(self._running):
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(number)
+
+    async def _start_all(
+        self,
+        keepers: list[asyncio.Task[None]],
+        stop: asyncio.Event,
+        stopping: asyncio.Task[None],
+    ) -> Endpoints | None:
+        """Where the workers listen, when all of them do; None if we are to stop before that."""
+        endpoints: Endpoints | None = None
+        for some in (range(1, 2), range(2, self._workers + 1)):
+            reports: list[asyncio.Future[Report]] = []
+            for number in some:
+                report: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
+                keepers.append(asyncio.create_task(self._keep(number, report, stop)))
+                reports.append(report)
+            for report in reports:
+                either: set[asyncio.Future[Any]] = {report, stopping}
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                if stop.is_set():
+                    return None
+                if report.result().endpoints is None:
+                    raise NodeError(report.result().error)
+                endpoints = report.result().endpoints
+        return endpoints
+
+    async def _keep(self, number: int, first: asyncio.Future[Report], stop: asyncio.Event) -> None:
+        """Keeps the worker of one number running. The first report goes to whoever waits for all of them."""
+        loop = asyncio.get_running_loop()
+        pause = FIRST_PAUSE
+        while not stop.is_set():
+            began = loop.time()
+            try:
+                end = await self._live(number, first, stop)
+            except OSError as error:
+                reason = f"a worker cannot be started: {error.strerror or error}"
+                end = {"error": reason}
+                if not first.done():
+                    first.set_result(Report(error=reason))
+            if stop.is_set():
+                return
+            log.error("a worker died; starting another", extra={"worker": number, **end})
+            if loop.time() - began > STEADY_SECONDS:
+                pause = FIRST_PAUSE
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await stop.wait()
+            pause = min(2 * pause, LAST_PAUSE)
+
+    async def _live(
+        self, number: int, first: asyncio.Future[Report], stop: asyncio.Event
+    ) -> dict[str, object]:
+        """The life of one worker; answers with what there is to say of its end."""
+        process = await self._start(number)
+        if stop.is_set():
+            process.terminate()  # it was not there yet when the others were told
+        report = await _report(process)
+        if not first.done():
+            first.set_result(report)
+        elif report.endpoints is not None:
+            log.warning("a worker runs again", extra={"worker": number, "pid": process.pid})
+        code = await process.wait()
+        self._running.discard(process)
+        self._listeners.pause(number)
+        return {"pid": process.pid, "code": code, "error": report.error}
+
+    async def _start(self, number: int) -> asyncio.subprocess.Process:
+        worker = Worker(number, self._workers, str(self._directory.path))
+        settings = msgspec.structs.replace(self._orders.settings, worker=worker)
+        sockets = listeners.numbers(self._listeners.sockets[number - 1])
+        orders = msgspec.structs.replace(self._orders, settings=settings, sockets=sockets)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "nuncius.node.worker",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            pass_fds=[self._directory.lock, *(each for some in sockets.values() for each in some)],
+            start_new_session=True,  # Ctrl-C on a terminal is for the supervisor alone
+        )
+        self._running.add(process)
+        assert process.stdin is not None
+        process.stdin.write(msgspec.json.encode(orders) + b"\n")
+        return process
+
+
+async def _wait_for(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def _report(process: asyncio.subprocess.Process) -> Report:
+    assert process.stdout is not None
+    line = await process.stdout.readline()
+    if not line:
+        return Report(error="a worker died while it started")
+    return msgspec.json.decode(line, type=Report)
+
+
+@contextlib.contextmanager
+def _meeting_place() -> Iterator[Owned]:
+    """A directory that only this account can look into, with a path that is short enough for sockets."""
+    usual = tempfile.gettempdir()
+    parent = usual if len(os.fsencode(usual)) <= SHORT else "/tmp"  # noqa: S108 - what is made there is private
+    made = tempdirs.make(parent=parent)
+    try:
+        yield made
+    finally:
+        made.remove()

@@ -1,0 +1,61 @@
+"""One of several processes behind the same ports. Started by the supervisor, never by hand.
+
+It reads its settings from stdin, so that a password in a store's address shows up in no list of processes,
+and keeps stdin as its leash. On stdout it says once what became of its start.
+"""
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from nuncius.node import listeners, logs, node
+from nuncius.node.explaining import explain
+from nuncius.node.node import Endpoints, NodeSettings
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """What the supervisor sends to a worker."""
+
+    settings: NodeSettings
+    log_level: str
+    log_format: str
+    sockets: dict[str, list[int]] = {}
+    """Descriptors of the listening sockets that it inherits, by door."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a worker answers: where it listens, or why it does not."""
+
+    endpoints: Endpoints | None = None
+    error: str = ""
+
+
+def main() -> int:
+    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as unbuffered:
+        orders = msgspec.json.decode(unbuffered.readline(), type=Orders)
+    logs.configure(orders.log_level, orders.log_format)
+    try:
+        node.run(orders.settings, listeners.inherited(orders.sockets), _announce, on_leash=True)
+    except Exception as error:
+        logging.getLogger(__name__).debug("the worker failed", exc_info=True)
+        _report(Report(error=explain(error)))
+        return 1
+    return 0
+
+
+@contextmanager
+def _announce(endpoints: Endpoints) -> Iterator[None]:
+    _report(Report(endpoints))
+    yield
+
+
+def _report(report: Report) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""Follows and posts out of the stores of a ring.
+
+They are lists of the key-value store: whom a user follows under `NAME:subscriptions`, the times of a user's
+tribbles under `NAME:posts-N`. A store is read by several tasks, each a range of hashes of keys. Posts that
+came after a position are in the topic `tribbles`, too, and are read there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from pathlib import Path
+
+import adbc_driver_postgresql.dbapi as postgresql  # type: ignore[import-untyped]
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from nuncius.pipeline import place
+from nuncius.pipeline.errors import InvalidOption
+from nuncius.pipeline.jobs.frames import frame
+from nuncius.store.server import embedded
+
+TOPIC = "tribbles"
+HASHES = 1 << 32
+FOLLOWS, POSTS = ":subscriptions", ":posts-"
+_ROWS = "key binary, item binary"
+_POSITION = """
+select nuncius.topic_identity($1) as topic,
+    coalesce(array_agg(first_offset order by partition) filter (where partition is not null), '{}') as first,
+    coalesce(array_agg(next order by partition) filter (where partition is not null), '{}') as next
+from (select 1) one left join nuncius.readable_ranges(array[$1]) on true
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreNow:
+    """One store of the ring, its topic (under the name that no other has), and what that has now: of each
+    partition from `first` to before `next`."""
+
+    dsn: str
+    topic: str
+    first: list[int]
+    next: list[int]
+
+    def has_since(self, positions: Sequence[int]) -> bool:
+        """Whether everything from this position on is still there."""
+        return len(positions) <= len(self.next) and all(
+            first <= (positions[n] if n < len(positions) else 0) <= self.next[n]
+            for n, first in enumerate(self.first)
+        )
+
+
+def addresses(text: str) -> list[str]:
+    """Stores as a user names them: addresses, or data directories in which a server runs."""
+    found = []
+    for each in filter(None, map(str.strip, text.split(","))):
+        if each.startswith(("postgresql://", "postgres://")):
+            found.append(each)
+            continue
+        server = embedded.running(Path(each))
+        if server is None:
+            raise InvalidOption(f"no server runs in the data directory {each!r}, and it is no address either")
+        found.append(server.dsn)
+    return found
+
+
+def look(dsns: Sequence[str]) -> list[StoreNow]:
+    """The stores as they are now. What is posted after this may or may not be read."""
+    found = []
+    for dsn in dsns:
+        with place.connect(dsn) as db:
+            row = db.row(_POSITION, TOPIC)
+            assert row is not None
+            found.append(StoreNow(dsn, row["topic"], list(row["first"]), list(row["next"])))
+    if len({each.topic for each in found}) < len(found):
+        raise InvalidOption("a store is named twice")
+    return found
+
+
+def follows(spark: SparkSession, stores: Sequence[StoreNow]) -> DataFrame:
+    """Who follows whom: columns `user` and `author`."""
+    rows = _items(spark, stores, f"%{FOLLOWS}")
+    return rows.select(
+        sf.expr(f"left(key, length(key) - {len(FOLLOWS)})").alias("user"), sf.col("item").alias("author")
+    )
+
+
+def posts(spark: SparkSession, stores: Sequence[StoreNow]) -> DataFrame:
+    """All posts: columns `author` and `posted`."""
+    rows = _items(spark, stores, f"%{POSTS}%")
+    return rows.where(rf"key rlike '(?s)^.*{POSTS}[0-9]+$' and item rlike '^[0-9a-f]{{16}}$'").select(
+        sf.regexp_extract("key", f"(?s)^(.*){POSTS}[0-9]+$", 1).alias("author"),
+        sf.conv("item", 16, 10).cast("bigint").alias("posted"),
+    )
+
+
+def posts_since(
+    spark: SparkSession, stores: Sequence[StoreNow], positions: Mapping[str, Sequence[int]]
+) -> DataFrame:
+    """Posts after these positions: columns `author` and `posted`."""
+    schema = "value binary"
+    parts = [frame(spark, schema, [])]
+    for each in stores:
+        if each.next and list(positions[each.topic]) != each.next:
+            start = list(positions[each.topic]) + [0] * len(each.next)
+            options = {
+                "store": each.dsn,
+                "topic": TOPIC,
+                "startingOffsets": _offsets(start[: len(each.next)]),
+                "endingOffsets": _offsets(each.next),
+            }
+            parts.append(spark.read.format("nuncius").schema(schema).options(**options).load())
+    body = sf.from_json(sf.col("value").cast("string"), "user string, posted bigint")
+    rows = reduce(DataFrame.union, parts).select(body.alias("body"))
+    return rows.where("body.user is not null and body.posted is not null").select(
+        sf.col("body.user").alias("author"), sf.col("body.posted").alias("posted")
+    )
+
+
+def _offsets(positions: Sequence[int]) -> str:
+    return json.dumps({TOPIC: {str(n): at for n, at in enumerate(positions, 1)}})
+
+
+def _items(spark: SparkSession, stores: Sequence[StoreNow], pattern: str) -> DataFrame:
+    """Items of lists whose keys are like this, as text; what is no text is nobody's name."""
+    slices = max(1, spark.sparkContext.defaultParallelism)
+    step = -(-HASHES // slices)
+    parts = [
+        {"dsn": each.dsn, "first": n * step, "last": min((n + 1) * step, HASHES) - 1}
+        for each in stores
+        for n in range(slices)
+    ]
+    tasks = frame(spark, "dsn string, first bigint, last bigint", parts)
+    spread = tasks.repartitionByRange(len(parts), "dsn", "first")
+    rows = spread.mapInArrow(partial(_read, pattern=pattern), _ROWS)
+    text = rows.select(sf.col("key").cast("string"), sf.col("item").cast("string"))
+    return text.where(sf.is_valid_utf8("key") & sf.is_valid_utf8("item"))
+
+
+def _read(tasks: Iterator[pa.RecordBatch], pattern: str) -> Iterator[pa.RecordBatch]:
+    for batch in tasks:
+        for task in batch.to_pylist():
+            yield from _read_range(task["dsn"], task["first"], task["last"], pattern)
+
+
+def _read_range(dsn: str, first: int, last: int, pattern: str) -> Iterator[pa.RecordBatch]:
+    sql = (
+        "select key, item from nuncius.key_items"  # noqa: S608 - numbers, and a pattern of ours
+        f" where hash between {first:d} and {last:d} and key like '\\x{pattern.encode().hex()}'::bytea"
+    )
+    schema = pa.schema([("key", pa.binary()), ("item", pa.binary())])
+    with postgresql.connect(dsn, autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute(sql)
+        for batch in cursor.fetch_record_batch():
+            yield pa.RecordBatch.from_arrays([c.cast(pa.binary()) for c in batch.columns], schema=schema)

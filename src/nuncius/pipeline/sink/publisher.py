@@ -1,0 +1,155 @@
+"""Under which name and count the rows of a task are published, so that no row is stored twice.
+
+The rows of task 3 in batch 7 of a sink are counts 7 * 2^32 + 1, 7 * 2^32 + 2, ... of a publisher of its own.
+When the task is repeated, or the whole batch, the store recognises the counts. What it cannot recognise is
+that the rows behind the counts are others than the first time; so wherever a repetition looks different
+from what it repeats, it is refused rather than half believed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyspark import TaskContext
+
+from nuncius.pipeline.errors import InvalidOption, ReplayDiffers
+from nuncius.pipeline.sink.options import Label
+from nuncius.store.driver import Connection
+
+# What Spark tells a task about the streaming query it belongs to. The id lives in the query's checkpoint.
+_QUERY = "sql.streaming.queryId"
+_BATCH = "streaming.sql.batchId"
+
+_LAST_COUNT = """
+select publisher_count from nuncius.publisher_counts
+where publisher_id = $1 and kind = $2 and target_id = $3 order by publisher_count desc limit 1
+"""
+# A sink, too, is a publisher, and counts the batches that are complete: kind 3, without a target.
+_FINISHED = """
+select max(c.publisher_count) from nuncius.publishers p join nuncius.publisher_counts c using (publisher_id)
+where p.publisher_name = $1 and c.kind = 3
+"""
+_FINISH = """
+insert into nuncius.publisher_counts (publisher_id, kind, target_id, publisher_count)
+select publisher_id, 3, 0, $2 from nuncius.ensure_publishers(array[$1]) on conflict do nothing
+"""
+_ENSURE = "select publisher_id from nuncius.ensure_publishers(array[$1::text], $2)"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One batch of one sink."""
+
+    sink: str
+    number: int
+    named: bool
+    """Whether the batch can come again: one without a name never does."""
+
+    async def is_finished(self, connection: Connection) -> bool:
+        """Whether all tasks of this batch have been done before, however it was divided among them then."""
+        if not self.named:
+            return False
+        finished: int = await connection.fetchval(_FINISHED, self.sink) or 0
+        if self.number + 1 < finished:
+            raise ReplayDiffers(self.went_back(finished - 1))
+        return self.number + 1 == finished
+
+    async def finish(self, connection: Connection) -> None:
+        if self.named:
+            await connection.execute(_FINISH, self.sink, self.number + 1)
+
+    def went_back(self, last: int) -> str:
+        return (
+            f"{self.sink!r} has written batch {last} and cannot tell what of batch {self.number} it has: "
+            "the numbers of a sink's batches go up; a checkpoint that was put back, or a sink that is to "
+            "start again, needs another name"
+        )
+
+
+def of_stream(label: Label, context: TaskContext) -> Batch:
+    """The batch that a streaming query writes. A new checkpoint is a new query, and writes under a new name:
+    what is counted under the old one does not keep it from writing."""
+    query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
+    if not query or not batch:
+        raise InvalidOption("Spark does not say which query and batch this is: write with foreachBatch")
+    return Batch(f"spark/{label.name or 'stream'}/{query}", int(batch), named=True)
+
+
+def of_write(label: Label, context: TaskContext) -> Batch:
+    """The batch that a plain write is. Inside foreachBatch the query is part of its name, as above."""
+    if label.name is None:
+        return Batch(f"spark/{label.nonce}", 0, named=False)
+    query = context.getLocalProperty(_QUERY)
+    batch = label.batch
+    if batch is None and query:
+        batch = int(context.getLocalProperty(_BATCH) or 0)
+    if batch is None:
+        raise InvalidOption(
+            "which write of this sink is it? Give option 'batch', a number that goes up, besides 'name'"
+        )
+    return Batch(f"spark/{label.name}/{query}" if query else f"spark/{label.name}", batch, named=True)
+
+
+@dataclass(slots=True)
+class Publisher:
+    """One task of a batch."""
+
+    batch: Batch
+    task: int
+    publisher_id: int
+    portion: int = 0
+    """Transactions before this one."""
+    sent: dict[str, int] = field(default_factory=dict)
+    """Rows of earlier transactions by topic or queue."""
+    written: int = 0
+    known: int = 0
+
+    @classmethod
+    async def ensure(cls, connection: Connection, batch: Batch, task: int) -> Publisher:
+        name = f"{batch.sink}/{task}"
+        return cls(batch, task, await connection.fetchval(_ENSURE, name, batch.named))
+
+    @property
+    def base(self) -> int:
+        return self.batch.number << 32
+
+    def count(self, name: str) -> int:
+        """The count of the next row for this topic or queue."""
+        return self.base + self.sent.get(name, 0) + 1
+
+    async def check(
+        self,
+        connection: Connection,
+        kind: int,
+        target: tuple[int, str],
+        rows: int,
+        known: int,
+        *,
+        last: bool,
+    ) -> None:
+        """Refuses a repetition that is not one: `known` of these rows were written before, it seems."""
+        if not known:
+            return
+        target_id, name = target
+        stored: int = await connection.fetchval(_LAST_COUNT, self.publisher_id, kind, target_id)
+        if stored >> 32 > self.batch.number:
+            raise ReplayDiffers(self.batch.went_back(stored >> 32))
+        earlier = self.sent.get(name, 0)
+        before = stored - self.base if known == rows else earlier + known
+        now = earlier + rows
+        alone = last and self.portion == 0
+        if (alone and known < rows) or (last and before > now):
+            raise ReplayDiffers(
+                f"task {self.task} of batch {self.batch.number} of {self.batch.sink!r} has {now} rows for "
+                f"{name!r}, and had {before} when it was written before: a batch that is repeated must be "
+                "divided into the same tasks with the same rows; do not change the number of partitions or "
+                "'rowsPerTransaction' before it is complete"
+            )
+
+    def advance(self, rows: dict[str, int], known: int) -> None:
+        """Notes that a transaction is committed."""
+        for name, number in rows.items():
+            self.sent[name] = self.sent.get(name, 0) + number
+        self.portion += 1
+        self.written += sum(rows.values()) - known
+        self.known += known

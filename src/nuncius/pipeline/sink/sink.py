@@ -1,0 +1,122 @@
+"""Writing to topics and queues: `df.write.format("nuncius").mode("append")` and `df.writeStream`.
+
+What a user can rely on:
+
+* A stream writes every row once, over retries of tasks, restarts and replays, for as long as it keeps its
+  checkpoint. A write with options `name` and `batch` (a number that goes up) is stored once, too, however
+  often it is repeated; a write without them is stored once a call.
+* A task's rows are one transaction, up to `rowsPerTransaction` of them or about 32 MB. Beyond that they are
+  several, and a repeated task must bring its rows in the same order; below, their order does not matter. In
+  both cases a repeated batch must be divided into the same tasks: reads of our source are, aggregations are
+  as long as the number of shuffle partitions stays the same. Where a repetition is seen to differ it fails.
+* A batch as a whole is no transaction: readers may see the rows of one task before those of another.
+* Rows with one key keep their order, and so do rows of a task without a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from nuncius.pipeline.sink import options as sink_options
+from nuncius.pipeline.sink import publisher as sink_publisher
+from nuncius.pipeline.sink.link import link
+from nuncius.pipeline.sink.options import Target
+from nuncius.pipeline.sink.publisher import Batch, Publisher
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from nuncius.store.driver import Connection
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task did."""
+
+    batch: Batch
+    rows: int
+    known: int
+    """Rows that had been written before."""
+
+
+class BatchWriter(DataSourceArrowWriter):
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        self.target = sink_options.target(options, schema, overwrite)
+        self.label = sink_options.label(options, streaming=False)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        context = _context()
+        return write(
+            self.target, sink_publisher.of_write(self.label, context), context.partitionId(), iterator
+        )
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        finish(self.target, messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        # An update or a complete table again and again cannot be appended to a log.
+        self.target = sink_options.target(options, schema, overwrite)
+        self.label = sink_options.label(options, streaming=True)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        context = _context()
+        batch = sink_publisher.of_stream(self.label, context)
+        return write(self.target, batch, context.partitionId(), iterator)
+
+    def commit(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803 - Spark's name
+    ) -> None:
+        finish(self.target, messages)
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None
+    return context
+
+
+def write(target: Target, batch: Batch, task: int, batches: Iterable[pa.RecordBatch]) -> Written:
+    """Writes the rows of one task."""
+    from nuncius.pipeline.sink.queues import Queues
+    from nuncius.pipeline.sink.rows import Rows, transactions
+    from nuncius.pipeline.sink.topics import Topics
+
+    sink = Topics(target) if target.kind == "topic" else Queues(target)
+    store = link(target.dsn)
+    publisher: Publisher | None = None
+
+    async def begin(connection: Connection) -> Publisher | None:
+        return (
+            None if await batch.is_finished(connection) else await Publisher.ensure(connection, batch, task)
+        )
+
+    portions = transactions(batches, target.rows, sink_options.BYTES)
+    for table, last in portions:
+        publisher = publisher or store.run(begin)
+        if publisher is None:
+            return Written(batch, 0, table.num_rows + sum(rest.num_rows for rest, _ in portions))
+        rows = Rows(table, target.kind, target.name)
+        store.run(partial(sink.write, rows=rows, publisher=publisher, last=last))
+    return Written(batch, publisher.written if publisher else 0, publisher.known if publisher else 0)
+
+
+def finish(target: Target, messages: Iterable[WriterCommitMessage | None]) -> None:
+    """Notes that a batch is complete. Spark repeats it all the same if it dies before it has noted that."""
+    done = [message for message in messages if isinstance(message, Written)]
+    if done:
+        link(target.dsn).run(done[0].batch.finish)

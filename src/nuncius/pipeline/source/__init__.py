@@ -1,0 +1,1 @@
+"""The Spark source: topics as batches and streams of rows."""

@@ -1,0 +1,144 @@
+"""Reading a range of a partition in chunks, on an executor.
+
+A chunk is fetched whole, in a transaction of its own that is over before Spark sees the first row: however
+slowly rows are consumed, nothing in the store waits for it, and vacuum is not held up. A chunk ends after
+so many rows, bytes or tenths of a second, whichever comes first, so large entries do not fill the memory.
+
+Offsets are dense. Rows that do not follow one another without a gap mean that entries are gone: that is
+said, never passed over. A connection that breaks is made again, and the range goes on after the last chunk
+that was passed on.
+
+Topics often have no keys, no headers or no publishers, and columns of nulls are a third of the work. So
+what a chunk did not have is not asked for with the next one; only rows without it are. If that leaves a
+gap, the chunk is fetched again with everything, and so are those that follow.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from nuncius.pipeline.catalogue import Partition
+from nuncius.pipeline.link import BROKEN, Link, linked, unlink
+from nuncius.pipeline.source.columns import NULLABLE, OFFSET, SQL
+from nuncius.pipeline.source.loss import lost
+
+CHUNK_ROWS = 50_000
+CHUNK_BYTES = 32 << 20
+CHUNK_SECONDS = 0.4
+PATIENCE = 20.0  # seconds that a store may be away
+_PAUSE = 0.1
+
+
+@dataclass(slots=True)
+class Chunk:
+    """What one transaction read; `cut` when there was more than fits into one."""
+
+    link: Link
+    names: list[str]
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+    cut: bool = False
+
+    def is_dense(self, at: int, upto: int) -> bool:
+        """Whether every offset from one to (unless it was cut) another is there."""
+        if not self.batches:
+            return at == upto
+        last = self.batches[-1].column(0)[-1].as_py()
+        return last - at + 1 == self.rows and (self.cut or last == upto - 1)
+
+    def absent(self) -> set[str]:
+        """The columns of which there is nothing but nulls."""
+        return {
+            name
+            for place, name in enumerate(self.names, 1)
+            if name in NULLABLE and all(b.column(place).null_count == b.num_rows for b in self.batches)
+        }
+
+
+def read(
+    partition: Partition, start: int, end: int, names: Sequence[str], *, fail_on_data_loss: bool
+) -> Iterator[tuple[Chunk, pa.RecordBatch]]:
+    """The rows of a range in order: batches of the offset and the chunk's columns, which are those that were
+    named, without some that are null."""
+    at, rows = start, CHUNK_ROWS
+    absent: set[str] = set()
+    guessing = True
+    while at < end:
+        upto = min(at + rows, end)
+        chunk = _patiently(partition, at, upto, names, absent)
+        if absent and not chunk.is_dense(at, upto):
+            guessing, absent = False, set()
+            continue
+        absent |= chunk.absent() if guessing else set()
+        for batch in chunk.batches:
+            at = _checked(batch, partition, at, fail_on_data_loss)
+            yield chunk, batch
+        if chunk.cut:
+            rows = chunk.rows
+        else:
+            if at < upto:
+                _gone(partition, at, upto, fail_on_data_loss)
+            at = upto
+            if chunk.bytes < CHUNK_BYTES // 4:
+                rows = min(rows * 2, CHUNK_ROWS)
+
+
+def _patiently(partition: Partition, at: int, upto: int, names: Sequence[str], absent: set[str]) -> Chunk:
+    """A chunk, over connections that break and a store that is away for a moment."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return _fetch(linked(partition.dsn), partition.partition_id, at, upto, names, absent)
+        except BROKEN:
+            unlink(partition.dsn)
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(_PAUSE)
+
+
+def _fetch(
+    link: Link, partition_id: int, at: int, upto: int, names: Sequence[str], absent: set[str]
+) -> Chunk:
+    chunk = Chunk(link, [name for name in names if name not in absent])
+    columns = ", ".join([OFFSET, *(SQL[name] for name in chunk.names)])
+    without = "".join(f" and {NULLABLE[name]} is null" for name in sorted(absent))
+    started = time.monotonic()
+    with link.cursor() as cursor:
+        cursor.execute(
+            f"select {columns} from nuncius.entries where partition_id = {partition_id:d} "  # noqa: S608
+            f"and entry_offset >= {at:d} and entry_offset < {upto:d}{without} order by {OFFSET}"
+        )
+        reader = cursor.fetch_record_batch()
+        for batch in reader:
+            chunk.batches.append(batch)
+            chunk.rows += batch.num_rows
+            chunk.bytes += batch.nbytes
+            if chunk.bytes >= CHUNK_BYTES or time.monotonic() - started >= CHUNK_SECONDS:
+                chunk.cut = True
+                cursor.adbc_cancel()
+                with suppress(OSError):  # which says that the statement was cancelled
+                    for _ in reader:
+                        pass
+                break
+    return chunk
+
+
+def _checked(batch: pa.RecordBatch, partition: Partition, at: int, fail: bool) -> int:
+    """The offset after a batch, once it is sure that none is missing before its end."""
+    offsets = batch.column(0)
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    if first != at or last - first != batch.num_rows - 1:
+        _gone(partition, at, last + 1, fail, here=batch.num_rows)
+    return int(last) + 1
+
+
+def _gone(partition: Partition, start: int, end: int, fail: bool, here: int = 0) -> None:
+    lost(
+        f"of {partition}, {end - start - here} of the entries from offset {start} to {end - 1} are gone: "
+        "retention dropped them, or the topic was deleted, after this read was planned",
+        fail=fail,
+    )

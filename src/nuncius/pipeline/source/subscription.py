@@ -1,0 +1,83 @@
+"""A stream as a subscriber: seen with its lag like any other, and holding retention back if asked to.
+
+The checkpoint is the truth about what was read; the subscription follows it. Spark says that a batch is done
+only while it plans the next one, and says it of the last one never. But a batch begins where everything is
+done, so that is confirmed, too. Positions only go forward: a stream that begins anew, with another
+checkpoint, lags behind its own subscription, which is said.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from nuncius.pipeline.catalogue import Stores
+from nuncius.pipeline.source.options import Edge
+from nuncius.pipeline.source.positions import Place, Positions
+from nuncius.pipeline.source.tiers import Range
+
+_log = logging.getLogger(__name__)
+
+
+class Subscription:
+    def __init__(self, stores: Stores, name: str, *, hold_retention: bool, is_job: bool = False) -> None:
+        """Follow topics under a name, or under the one that is reserved for the job of that name."""
+        self._stores = stores
+        self._name = name
+        self._hold_retention = hold_retention
+        self._is_job = is_job
+        self._ids: dict[int, int] = {}  # by topic
+        self._confirmed: dict[Place, int] = {}
+
+    def follow(self, topic_ids: Iterable[int], start: Edge) -> None:
+        """Subscribes to topics, where that has not been done."""
+        new = sorted(set(topic_ids) - set(self._ids))
+        if new:
+            rows = self._stores.rows(
+                self._stores.main,
+                "select * from nuncius.follow($1, $2, $3, $4, $5)",
+                new,
+                self._name,
+                start,
+                self._hold_retention,
+                self._is_job,
+            )
+            self._ids |= {row["topic_id"]: row["subscription_id"] for row in rows}
+
+    def confirm(self, done: Positions, there: Mapping[Place, Range]) -> None:
+        """Confirms what is below these positions, as far as that is news."""
+        news = [
+            (place, there[place].partition.partition_id, position)
+            for place, position in done.items()
+            if place in there and place.topic_id in self._ids and self._confirmed.get(place) != position
+        ]
+        if not news:
+            return
+        self._stores.rows(
+            self._stores.main,
+            "select nuncius.confirm_many($1, $2, $3)",
+            [self._ids[place.topic_id] for place, _, _ in news],
+            [partition_id for _, partition_id, _ in news],
+            [position for _, _, position in news],
+        )
+        self._confirmed |= {place: position for place, _, position in news}
+
+    def warn_if_ahead(self, start: Positions) -> None:
+        """Says so where the subscription has confirmed more than the stream is about to begin with."""
+        rows = self._stores.rows(
+            self._stores.main,
+            "select * from nuncius.positions_of($1)",
+            list(self._ids.values()),
+        )
+        topics = {subscription: topic for topic, subscription in self._ids.items()}
+        at = {(topics[row["subscription_id"]], row["partition"]): row["position"] for row in rows}
+        for place, position in start.items():
+            confirmed = at.get((place.topic_id, place.partition), 0)
+            if confirmed > position:
+                _log.warning(
+                    "subscription %r has confirmed %s up to offset %d, and this stream begins at %d: "
+                    "its lag is shown too small, and retention is not held, until it gets there. "
+                    "A new subscription has another name",
+                    self._name,
+                    place,
+                    confirmed,
+                    position,
+                )

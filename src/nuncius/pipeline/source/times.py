@@ -1,0 +1,58 @@
+"""From times to offsets.
+
+The time of an entry is read from the store's clock while the entry is stored, so times go up with offsets,
+except where that clock was set back. We rely on it having been set back by less than CLOCK_SLACK at once: a
+binary search for a time that much earlier (or later) is certainly on the safe side, and from there entries
+are looked at one by one. What comes out is exact: the first entry not before a time, the last before it.
+"""
+
+from nuncius.pipeline.catalogue import Partition, Stores
+from nuncius.pipeline.source.options import moment
+
+CLOCK_SLACK = 10 * 60 * 1_000_000  # microseconds
+STEP = 100_000  # entries looked at in one transaction
+
+_FIRST = """
+select entry_offset as found from nuncius.entries
+where partition_id = $1 and entry_offset >= $2 and entry_offset < $3 and time_of_arrival >= $4
+order by entry_offset limit 1"""
+_LAST = """
+select entry_offset as found from nuncius.entries
+where partition_id = $1 and entry_offset >= $2 and entry_offset < $3 and time_of_arrival < $4
+order by entry_offset desc limit 1"""
+
+
+def first_not_before(stores: Stores, partition: Partition, time: int) -> int:
+    """The offset of the first entry that is not before a time; where there is none, the partition's end."""
+    low = _search(stores, partition, time - CLOCK_SLACK)
+    while low < partition.next:
+        high = min(low + STEP, partition.next)
+        rows = stores.rows(partition.dsn, _FIRST, partition.partition_id, low, high, moment(time))
+        if rows:
+            return int(rows[0]["found"])
+        low = high
+    return partition.next
+
+
+def end_before(stores: Stores, partition: Partition, time: int) -> int:
+    """One past the last entry that is before a time; where there is none, the partition's beginning."""
+    high = _search(stores, partition, time + CLOCK_SLACK)
+    while high > partition.first:
+        low = max(high - STEP, partition.first)
+        rows = stores.rows(partition.dsn, _LAST, partition.partition_id, low, high, moment(time))
+        if rows:
+            return int(rows[0]["found"]) + 1
+        high = low
+    return partition.first
+
+
+def _search(stores: Stores, partition: Partition, time: int) -> int:
+    rows = stores.rows(
+        partition.dsn,
+        "select nuncius.offset_at($1, $2, $3, $4) as found",
+        partition.partition_id,
+        partition.first,
+        partition.next,
+        moment(time),
+    )
+    return int(rows[0]["found"])

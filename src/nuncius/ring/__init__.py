@@ -1,0 +1,1 @@
+"""Tribbler's key-value ring: storage nodes, ownership, leases and cache."""

@@ -1,0 +1,84 @@
+"""One owner of the keys in a store, or several that keep nothing in memory, never both.
+
+A node of a ring answers from memory and grants leases, so nobody else may change the keys in its store. It
+holds an advisory lock as long as it lives; nodes that only pass on to PostgreSQL share that lock. What the
+last owner had under way when it died is waited for: it could be committed after we have looked.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from nuncius.ring.storage import StorageError
+from nuncius.store.connecting import CONNECTION_ERRORS
+from nuncius.store.errors import StoreUnavailable
+from nuncius.store.store import Store
+
+log = logging.getLogger(__name__)
+
+LOCK = 78013
+PATIENCE = 5.0  # seconds that the connection of somebody who was killed may take to go
+PAUSE = 0.1
+
+
+class OwnedByAnother(StorageError):
+    """Another process owns the keys in this store."""
+
+
+class Ownership:
+    def __init__(self, store: Store, *, shared: bool, lost: Callable[[Exception], None]) -> None:
+        self._lane = store.lane("keys owner")
+        self._lock = f"select pg_try_advisory_lock{'_shared' if shared else ''}({LOCK}, 0)"
+        self._shared = shared
+        self._lost = lost
+        self._gone = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+
+    async def take(self) -> None:
+        await self._take()
+        self._keeper = asyncio.ensure_future(self._keep())
+
+    async def _take(self) -> None:
+        connection = await self._lane.connection()
+        deadline = asyncio.get_running_loop().time() + PATIENCE
+        while not await connection.fetchval(self._lock):
+            if asyncio.get_running_loop().time() > deadline:
+                raise OwnedByAnother(
+                    "another process owns the keys in this store: end it, or use a store of your own"
+                )
+            await asyncio.sleep(PAUSE)
+        if not self._shared:
+            await connection.execute(
+                f"select pg_advisory_lock({LOCK}, 1); select pg_advisory_unlock({LOCK}, 1)"
+            )
+        self._gone.clear()
+        connection.add_termination_listener(self._ended)
+
+    def _ended(self, _: object) -> None:
+        self._gone.set()
+
+    async def _keep(self) -> None:
+        """The lock goes with its connection: take it again when the server is back."""
+        complained = False
+        while True:
+            await self._gone.wait()
+            try:
+                await self._take()
+            except CONNECTION_ERRORS:
+                self._lane.discard()
+            except StoreUnavailable as error:
+                if not complained:
+                    complained = True
+                    log.warning("the lock on the keys waits for the store", extra={"error": str(error)})
+                await asyncio.sleep(PAUSE)
+            except OwnedByAnother as error:
+                self._lost(error)
+                return
+            else:
+                complained = False
+
+    async def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait((self._keeper,))
+        await self._lane.close()

@@ -1,0 +1,252 @@
+"""The storage layer of one node: every key, wherever it is.
+
+A key of this node is its owner's business. Any other is asked for at its owner; one that is asked for often
+comes with a lease and stays here until that ends.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar, cast
+
+from nuncius.ring.cache import Cache, Value
+from nuncius.ring.lease_clock import Clock
+from nuncius.ring.lease_queries import Queries
+from nuncius.ring.owner import MAX_KEY, NotMine, Owner, check
+from nuncius.ring.peers import Connect, Found, Unreached
+from nuncius.ring.ring import Ring, group_of, hash_of
+from nuncius.ring.storage import NoAnswer, Post, Refused, Status, StorageError
+from nuncius.store.calls.keys import APPEND, POST, PUT, RAISE, REMOVE, Mention
+
+log = logging.getLogger(__name__)
+
+CACHE = 64 << 20  # bytes
+PATIENCE = 10.0  # seconds that an owner may be away before callers hear of it
+PAUSE = 0.1
+BATCH = 1000  # keys of a call
+NOTHING = Found(None)
+T = TypeVar("T")
+
+
+class RingStorage:
+    def __init__(
+        self,
+        me: str,
+        owner: Owner,
+        connect: Connect,
+        clock: Clock,
+        *,
+        caching: bool = True,
+        cache: int = CACHE,
+        patience: float = PATIENCE,
+    ) -> None:
+        self.me = me
+        self._owner = owner
+        self._connect = connect
+        self._clock = clock
+        self._caching = caching
+        self._cache = Cache(cache)
+        self._queries = Queries(clock)
+        self._patience = patience
+        self._ring: Ring | None = None
+        self._ready = asyncio.Event()
+
+    @property
+    def ring(self) -> Ring | None:
+        """The ring this node is in; None before it is in one."""
+        return self._ring
+
+    @property
+    def cache(self) -> Cache:
+        return self._cache
+
+    def enter(self, ring: Ring) -> None:
+        """From now on this ring is true."""
+        self._ring = ring
+        self._ready.set()
+
+    def give_up(self) -> None:
+        """Nobody is to wait for the ring any more."""
+        self._ready.set()
+
+    def revoked(self, key: str) -> None:
+        """The owner of a key is about to change it."""
+        self._cache.drop(key)
+
+    # What the application uses
+
+    async def get(self, key: str) -> str | None:
+        value = self._at_hand(False, key)
+        if value is None:
+            value = (await self._read(False, (key,)))[0]
+        return cast("str | None", value)
+
+    async def get_list(self, key: str) -> list[str]:
+        return list((await self.find_lists((key,)))[0] or ())
+
+    async def get_many(self, keys: Sequence[str]) -> list[str | None]:
+        return cast("list[str | None]", await self._find(False, keys))
+
+    async def get_lists(self, keys: Sequence[str]) -> list[list[str]]:
+        return [list(found or ()) for found in await self.find_lists(keys)]
+
+    async def find_lists(self, keys: Sequence[str]) -> list[list[str] | None]:
+        """Like `get_lists`, but a list that is not there is None. The lists are not to be changed."""
+        return cast("list[list[str] | None]", await self._find(True, keys))
+
+    async def put(self, key: str, value: str) -> None:
+        await self.write(PUT, key, value)
+
+    async def raise_to(self, key: str, number: int) -> None:
+        await self.write(RAISE, key, str(number))
+
+    async def append(self, key: str, item: str) -> Status:
+        return Status(await self.write(APPEND, key, item))
+
+    async def remove(self, key: str, item: str) -> Status:
+        return Status(await self.write(REMOVE, key, item))
+
+    async def put_and_publish(self, post: Post) -> int:
+        if group_of(post.key) != group_of(post.list_key):
+            raise Refused("a post and its list have the same part before the colon")
+        group = group_of(post.key).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        mention = Mention(
+            post.list_key, post.item, group.replace("\0", "\N{REPLACEMENT CHARACTER}"), post.body
+        )
+        return await self.write(POST, post.key, post.value, mention)
+
+    # What other nodes and clients ask for
+
+    async def read_for(
+        self, lists: bool, keys: Sequence[str], wants: Sequence[bool], client: str
+    ) -> list[Found]:
+        """For a client that may want leases of its own; those are the owner's to give."""
+        if not any(wants):
+            return [Found(value) for value in await self._find(lists, keys)]
+
+        async def ask(owner: str, some: Sequence[int]) -> Sequence[Found]:
+            return await self._ask(
+                owner, lists, [keys[n] for n in some], [bool(client) and wants[n] for n in some], client
+            )
+
+        return await self._gather(keys, ask)
+
+    async def write(self, kind: int, key: str, item: str, mention: Mention | None = None) -> int:
+        """A change by the owner of the key, wherever that is."""
+        check(kind, key, item, mention)
+
+        async def change(owner: str) -> int:
+            if owner == self.me:
+                return await self._owner.write(kind, key, item, mention)
+            return await self._connect(owner).write(kind, key, item, mention)
+
+        return await self._routed(key, change, repeatable=False)
+
+    # Inside
+
+    def _at_hand(self, lists: bool, key: str) -> Value | None:
+        value = self._owner.in_memory(lists, key)
+        return value if value is not None else self._cache.find(lists, key, self._clock.now())
+
+    async def _find(self, lists: bool, keys: Sequence[str]) -> list[Value | None]:
+        found: list[Value | None] = [None] * len(keys)
+        self._cache.find_all(lists, keys, found, self._clock.now())
+        self._owner.all_in_memory(lists, keys, found)
+        missing = [n for n, value in enumerate(found) if value is None]
+        if missing:
+            values = await self._read(lists, [keys[n] for n in missing])
+            for n, value in zip(missing, values, strict=True):
+                found[n] = value
+        return found
+
+    async def _read(self, lists: bool, keys: Sequence[str]) -> list[Value | None]:
+        async def ask(owner: str, some: Sequence[int]) -> Sequence[Found]:
+            names = [keys[n] for n in some]
+            if owner == self.me:
+                return await self._owner.read(lists, names)
+            wants = [self._caching and self._queries.wants_lease(name) for name in names]
+            if not any(wants):
+                return await self._ask(owner, lists, names, wants, "")
+            return await self._ask_and_keep(owner, lists, names, wants)
+
+        return [found.value for found in await self._gather(keys, ask)]
+
+    async def _ask_and_keep(
+        self, owner: str, lists: bool, names: Sequence[str], wants: Sequence[bool]
+    ) -> Sequence[Found]:
+        sent = self._clock.now()
+        fills = [self._cache.begin(name) for name in names]
+        try:
+            answers = await self._ask(owner, lists, names, wants, self.me)
+            for fill, found in zip(fills, answers, strict=True):
+                if found.lease_seconds > 0 and found.value is not None:
+                    self._cache.keep(fill, lists, found.value, sent + found.lease_seconds)
+        finally:
+            for fill in fills:
+                self._cache.end(fill)
+        return answers
+
+    async def _ask(
+        self, owner: str, lists: bool, names: Sequence[str], wants: Sequence[bool], client: str
+    ) -> Sequence[Found]:
+        if owner == self.me:
+            return await self._owner.read(lists, names, wants, client)
+        return await self._connect(owner).read(lists, names, wants, client)
+
+    async def _gather(
+        self, keys: Sequence[str], ask: Callable[[str, Sequence[int]], Awaitable[Sequence[Found]]]
+    ) -> list[Found]:
+        """Asks each owner once for all its keys, all owners at the same time. Nothing is under keys that
+        are too long, and no time or memory is spent on them."""
+        if len(keys) == 1 and len(keys[0]) <= MAX_KEY:
+            return list(await self._routed(keys[0], lambda owner: ask(owner, (0,)), repeatable=True))
+        ring = await self._current()
+        groups: dict[str, list[int]] = {}
+        for n, key in enumerate(keys):
+            if len(key) <= MAX_KEY:
+                groups.setdefault(ring.owner(key), []).append(n)
+        batches = [some[at : at + BATCH] for some in groups.values() for at in range(0, len(some), BATCH)]
+
+        async def one(some: Sequence[int]) -> Sequence[Found]:
+            return await self._routed(keys[some[0]], lambda owner: ask(owner, some), repeatable=True, of=ring)
+
+        try:
+            answers = await asyncio.gather(*map(one, batches))
+        except NotMine:  # the ring has changed: the keys may belong to other owners together now
+            return await self._gather(keys, ask)
+        found: dict[int, Found] = {}
+        for some, part in zip(batches, answers, strict=True):
+            found.update(zip(some, part, strict=True))
+        return [found.get(n, NOTHING) for n in range(len(keys))]
+
+    async def _routed(
+        self,
+        key: str,
+        ask: Callable[[str], Awaitable[T]],
+        *,
+        repeatable: bool,
+        of: Ring | None = None,
+    ) -> T:
+        """Asks the owner of a key. While that cannot be reached we try again; after a lost answer only with
+        what may be repeated. With `of`, a change of the ring is the caller's business."""
+        deadline = self._clock.now() + self._patience
+        while True:
+            ring = await self._current()
+            if of is not None and ring is not of:
+                raise NotMine
+            try:
+                return await ask(ring.owner_of(hash_of(key)))
+            except NotMine:
+                continue
+            except NoAnswer as error:
+                if not (repeatable or isinstance(error, Unreached)) or self._clock.now() > deadline:
+                    raise
+                log.debug("an owner does not answer", extra={"error": str(error)})
+            await asyncio.sleep(PAUSE)
+
+    async def _current(self) -> Ring:
+        if self._ring is None:
+            await self._ready.wait()
+        if self._ring is None:
+            raise StorageError("the node ends before its ring is complete")
+        return self._ring

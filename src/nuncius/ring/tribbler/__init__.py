@@ -1,0 +1,1 @@
+"""Tribbler, the application on the ring: users, subscriptions, tribbles and timelines."""

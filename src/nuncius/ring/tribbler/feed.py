@@ -1,0 +1,75 @@
+"""The newest tribbles of many users, with few calls to the store.
+
+Ids carry the posting time, so a feed is chosen by ids alone and only the tribbles that are in it are read. Of
+each user first the newest list of ids is read, all users at once. A user of whom every id known so far is
+among the newest has perhaps more that belong there: of those, and only of those, the next older lists are
+read, more each time.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+
+from nuncius.ring.storage import Storage
+from nuncius.ring.tribbler.model import (
+    CHUNK,
+    LIMIT,
+    Reference,
+    Tribble,
+    chunk_key,
+    decode_tribble,
+    post_key,
+    posted_at,
+    posts_key,
+)
+
+
+async def newest(storage: Storage, users: Sequence[str]) -> list[Reference]:
+    """The newest tribbles of these users."""
+    numbers = await storage.get_many([chunk_key(user) for user in users])
+    # The oldest list of each user that is not read yet is the one before this.
+    unread = {user: int(n) + 1 for user, n in zip(users, numbers, strict=True) if n is not None}
+    found: dict[str, list[Reference]] = {user: [] for user in unread}
+    best: list[Reference] = []
+    depth = -(-LIMIT // (CHUNK * max(1, len(unread)))) + (len(unread) < LIMIT // CHUNK)
+    wanted: Iterable[str] = unread
+    while places := [(user, n) for user in wanted for n in _below(unread[user], depth)]:
+        lists = await storage.get_lists([posts_key(user, n) for user, n in places])
+        for (user, n), items in zip(places, lists, strict=True):
+            found[user].extend([(-posted_at(each), user) for each in items])
+            unread[user] = n
+        best = top(chain.from_iterable(found.values()))
+        wanted = _perhaps_more(found, unread, best)
+        depth *= 4
+    return best
+
+
+def top(references: Iterable[Reference]) -> list[Reference]:
+    """The newest of these, newest first, each once. They come in long runs from old to new, which makes
+    sorting all of them the fastest way."""
+    best: list[Reference] = []
+    for reference in sorted(references):
+        if not best or best[-1] != reference:
+            best.append(reference)
+            if len(best) == LIMIT:
+                break
+    return best
+
+
+async def read(storage: Storage, references: Sequence[Reference]) -> list[Tribble]:
+    """The tribbles themselves."""
+    values = await storage.get_many([post_key(user, -age) for age, user in references])
+    return [decode_tribble(value) for value in values if value is not None]
+
+
+def _below(end: int, depth: int) -> range:
+    return range(end - 1, max(end - depth, 0) - 1, -1)
+
+
+def _perhaps_more(
+    found: Mapping[str, Sequence[Reference]], unread: Mapping[str, int], best: Sequence[Reference]
+) -> list[str]:
+    """Users with unread lists whose ids so far are all among the best."""
+    open_ended = [user for user, n in unread.items() if n > 0]
+    if len(best) < LIMIT:
+        return open_ended
+    return [user for user in open_ended if not found[user] or max(found[user]) <= best[-1]]

@@ -1,0 +1,43 @@
+"""What the users of this node have posted lately, for other nodes and for this one."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from nuncius.ring.tribbler.model import TOPIC, NoTribble, Tribble, decode_tribble
+from nuncius.ring.tribbler.recent import PORTION, Posts
+
+NOBODY = Tribble("", 0, "")
+"""In place of an entry that is no tribble: every door can publish to the topic."""
+Query = Callable[..., Awaitable[Sequence[Any]]]
+"""Rows of a statement with its arguments."""
+NAME = "select nuncius.topic_identity($1)"
+SINCE = "select * from nuncius.topic_identity($1) left join nuncius.bodies_since($1, $2, $3) on true"
+
+
+class LocalPosts:
+    def __init__(self, query: Query) -> None:
+        self._query = query
+
+    async def recent(self, offsets: list[int] | None) -> Posts:
+        """The posts from these offsets on, one a partition; None: only the name of this topic."""
+        if offsets is None:
+            ((name,),) = await self._query(NAME, TOPIC)
+            return Posts(name, [], [], [], [], False)
+        rows = await self._query(SINCE, TOPIC, offsets, PORTION)
+        parts = [(start, bodies) for _, start, bodies in rows if start is not None]
+        tribbles = [_said(body) for _, bodies in parts for body in bodies]
+        return Posts(
+            rows[0][0],
+            [start for start, _ in parts],
+            [len(bodies) for _, bodies in parts],
+            [tribble.user for tribble in tribbles],
+            [tribble.posted for tribble in tribbles],
+            any(len(bodies) == PORTION for _, bodies in parts),
+        )
+
+
+def _said(body: bytes) -> Tribble:
+    try:
+        return decode_tribble(body)
+    except NoTribble:
+        return NOBODY

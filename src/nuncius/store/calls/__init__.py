@@ -1,0 +1,1 @@
+"""One module a procedure: calls to arrays, and rows back to results."""

@@ -1,0 +1,73 @@
+"""Reading topics: many calls become one `fetch_many`."""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import msgspec
+
+from nuncius.store.combiner.combiner import Call
+from nuncius.store.driver import Connection
+
+SQL = "select request, first_offset, times, keys, headers, bodies from nuncius.fetch_many($1, $2, $3, $4)"
+
+MAX_FETCH_BYTES = 1 << 20
+GONE, ELSEWHERE = -2, -3
+
+
+class Entries(msgspec.Struct, frozen=True, gc=False):
+    """Consecutive entries of a partition, column by column. `keys` and `headers` are None where no entry has
+    any; times are microseconds since 1970, headers JSON text."""
+
+    first_offset: int
+    times: list[int]
+    keys: list[str | None] | None
+    headers: list[str | None] | None
+    bodies: list[bytes]
+
+    @property
+    def next_offset(self) -> int:
+        return self.first_offset + len(self.bodies)
+
+    def part(self, start: int, end: int) -> "Entries":
+        """Those from index `start` to before `end`."""
+        keys, headers = self.keys, self.headers
+        return Entries(
+            self.first_offset + start,
+            self.times[start:end],
+            keys and keys[start:end],
+            headers and headers[start:end],
+            self.bodies[start:end],
+        )
+
+
+class FetchCall(Call):
+    __slots__ = ("limit", "partition_id", "position")
+
+    def __init__(
+        self,
+        done: Callable[[Any], None],
+        caller: Hashable,
+        partition_id: int,
+        position: int,
+        limit: int,
+    ) -> None:
+        super().__init__(done, caller, None, limit, MAX_FETCH_BYTES // 8, True)
+        self.partition_id = partition_id
+        self.position = position
+        self.limit = limit
+
+
+async def fetch(connection: Connection, calls: Sequence[FetchCall], _: bool) -> list[Any]:
+    """Carries out a batch. Results: Entries, None when there is nothing yet, GONE, or ELSEWHERE for entries
+    that another store has."""
+    rows = await connection.fetch(
+        SQL,
+        [call.partition_id for call in calls],
+        [call.position for call in calls],
+        [call.limit for call in calls],
+        MAX_FETCH_BYTES,
+    )
+    results: list[Entries | int | None] = [None] * len(calls)
+    for request, first, times, keys, headers, bodies in rows:
+        results[request - 1] = first if first < 0 else Entries(first, times, keys, headers, bodies)
+    return results

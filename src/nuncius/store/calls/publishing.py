@@ -1,0 +1,231 @@
+"""Publishing: many calls become one `publish_many`."""
+
+import hashlib
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import msgspec
+
+from nuncius.store.combiner.combiner import Call, Detour
+from nuncius.store.driver import Connection
+from nuncius.store.errors import CallFailed
+
+SQL = (
+    "select bases, skipped from nuncius.publish_many"
+    "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, false)"
+)
+
+NO_TOPIC, BUSY, OTHER_LAYOUT, ELSEWHERE = -2, -3, -4, -5
+
+
+def partition_of(key: str, partitions: int) -> int:
+    """The same as nuncius.partition_of in SQL."""
+    digest = hashlib.md5(key.encode(), usedforsecurity=False).digest()
+    return 1 + int.from_bytes(digest[:4], "big") % partitions
+
+
+class PublishCall(Call):
+    """Entries for one topic, stored together. Where they go is decided (and, when that turns out to be
+    outdated, decided again) by whoever knows the topic: `partitions` has an item an entry, or is one
+    for all, `layout` is the number of partitions it was decided by."""
+
+    __slots__ = (
+        "bodies",
+        "chosen",
+        "count",
+        "headers",
+        "keys",
+        "layout",
+        "partitions",
+        "publisher_id",
+        "sticky",
+        "topic_id",
+        "topic_name",
+    )
+    topic_id: int
+    partitions: int | Sequence[int]
+    layout: int | None
+
+    def __init__(
+        self,
+        done: Callable[[Any], None],
+        caller: Hashable,
+        topic_name: str,
+        bodies: Sequence[bytes],
+        keys: Sequence[str | None] | None,
+        headers: Sequence[str | None] | None,
+        chosen: int | None,
+        sticky: str | None,
+        publisher_id: int | None,
+        count: int,
+        size: int,
+    ) -> None:
+        # Made for every message: the parent's fields are set here rather than by a second call.
+        self.done = done
+        self.caller = caller
+        self.key = topic_name
+        self.rows = len(bodies)
+        self.size = size
+        self.repeatable = publisher_id is not None
+        self.topic_name = topic_name
+        self.bodies = bodies
+        self.keys = keys
+        self.headers = headers
+        self.chosen = chosen  # the caller's own choice of a partition
+        self.sticky = sticky  # what decides for entries without a key
+        self.publisher_id = publisher_id
+        self.count = count
+
+
+class Placed(msgspec.Struct, frozen=True, gc=False):
+    """Where the entries of a call went: offsets from `offset` on in one partition, the first `skipped`
+    of them known from before; or, when they went to several, (partition, offset) an entry, offset -1
+    for those known from before."""
+
+    partition: int
+    offset: int
+    skipped: int
+    scattered: list[tuple[int, int]] | None = None
+
+
+class _Run:
+    """What of a send goes into one partition."""
+
+    __slots__ = ("base", "bodies", "headers", "keys", "numbers", "partition", "skipped")
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self.bodies: list[bytes] = []
+        self.keys: list[str | None] = []
+        self.headers: list[str | None] = []
+        self.numbers: list[int] = []
+        self.base = self.skipped = 0
+
+
+# Which run an entry is in, and where: one place for a call to one partition, else a place an entry.
+_Places = list[tuple[_Run, int]]
+
+
+class _Send:
+    """Calls of one topic and one publisher, with counts that go on where the last left off."""
+
+    __slots__ = ("call", "length", "runs")
+
+    def __init__(self, call: PublishCall) -> None:
+        self.call = call
+        self.length = 0
+        self.runs: dict[int, _Run] = {}
+
+    def add(self, call: PublishCall, keyed: bool, headed: bool) -> _Places:
+        partitions = call.partitions
+        if type(partitions) is int:
+            run = self.runs.get(partitions)
+            if run is None:
+                run = self.runs[partitions] = _Run(partitions)
+            places = [(run, len(run.bodies))]
+            run.bodies += call.bodies
+            if keyed:
+                run.keys += call.keys or (None,) * call.rows
+            if headed:
+                run.headers += call.headers or (None,) * call.rows
+            if call.layout != 1:
+                run.numbers += range(self.length, self.length + call.rows)
+        else:
+            places = []
+            for i, partition in enumerate(partitions):  # type: ignore[arg-type]
+                run = self.runs.setdefault(partition, _Run(partition))
+                places.append((run, len(run.bodies)))
+                run.bodies.append(call.bodies[i])
+                run.numbers.append(self.length + i)
+                if keyed:
+                    run.keys.append(call.keys[i] if call.keys else None)
+                if headed:
+                    run.headers.append(call.headers[i] if call.headers else None)
+        self.length += call.rows
+        return places
+
+
+class Shipment:
+    """A batch of calls as the procedure wants it."""
+
+    def __init__(self, calls: Sequence[PublishCall]) -> None:
+        self.calls = calls
+        keyed = any(call.keys for call in calls)
+        headed = any(call.headers for call in calls)
+        sends: list[_Send] = []
+        unfinished: dict[tuple[int, int | None, int | None, int | None], _Send] = {}
+        self._places: list[_Places] = []
+        self._scattered = False
+        for call in calls:
+            publisher = call.publisher_id
+            # A partition that a caller chose may not exist: that must not stop others' entries.
+            kind = (call.topic_id, call.layout, publisher, call.chosen)
+            send = unfinished.get(kind)
+            if send is None or (publisher is not None and call.count != send.call.count + send.length):
+                send = unfinished[kind] = _Send(call)
+                sends.append(send)
+            self._places.append(send.add(call, keyed, headed))
+            self._scattered = self._scattered or type(call.partitions) is not int
+
+        numbered = [(n, run) for n, send in enumerate(sends, 1) for run in send.runs.values()]
+        self._runs = runs = [run for _, run in numbered]
+        identified = any(send.call.publisher_id is not None for send in sends)
+        several = len(runs) > len(sends)
+        self._arguments = (
+            [send.call.topic_id for send in sends],
+            [send.call.layout for send in sends],
+            [send.call.publisher_id for send in sends] if identified else None,
+            [send.call.count for send in sends] if identified else None,
+            [n for n, _ in numbered],
+            [run.partition for run in runs],
+            [len(run.bodies) for run in runs],
+            _flat([run.numbers or range(len(run.bodies)) for run in runs]) if several else None,
+            _flat([run.keys for run in runs]) if keyed else None,
+            _flat([run.headers for run in runs]) if headed else None,
+            _flat([run.bodies for run in runs]),
+        )
+
+    async def send(self, connection: Connection, wait: bool) -> list[Any]:
+        """Results: Placed, or a Detour for what has to be tried again elsewhere."""
+        row = await connection.fetchrow(SQL, *self._arguments, wait)
+        assert row is not None
+        new = True
+        for run, base, skipped in zip(self._runs, row["bases"], row["skipped"], strict=True):
+            run.base, run.skipped = base, skipped
+            new = new and base >= 0 and skipped == 0
+        if new and not self._scattered:
+            return [Placed(run.partition, run.base + start, 0) for ((run, start),) in self._places]
+        return [_outcome(call, spots) for call, spots in zip(self.calls, self._places, strict=True)]
+
+
+async def publish(connection: Connection, calls: Sequence[PublishCall], wait: bool) -> list[Any]:
+    """Carries out a batch."""
+    return await Shipment(calls).send(connection, wait)
+
+
+def _flat(parts: list[Any]) -> list[Any]:
+    return parts[0] if len(parts) == 1 else [item for part in parts for item in part]
+
+
+def _outcome(call: PublishCall, places: _Places) -> Placed | Detour | CallFailed:
+    run, start = places[0]
+    if run.base >= 0 and run.skipped == 0 and type(call.partitions) is int:
+        return Placed(run.partition, run.base + start, 0)
+    if run.base == BUSY:
+        return Detour.BUSY
+    if run.base == OTHER_LAYOUT and call.layout is None:
+        return CallFailed(f"topic {call.key!r} has no partition {call.partitions}")
+    if run.base == ELSEWHERE and call.chosen is not None:
+        return CallFailed(f"partition {call.partitions} of topic {call.key!r} is in another store")
+    if run.base in (NO_TOPIC, OTHER_LAYOUT, ELSEWHERE):
+        return Detour.STALE
+    if type(call.partitions) is int:
+        if run.base < 0:
+            return Placed(run.partition, -1, call.rows)
+        skipped = min(max(run.skipped - start, 0), call.rows)
+        return Placed(run.partition, run.base + max(start - run.skipped, 0), skipped)
+    spots = [
+        (run.partition, run.base + at - run.skipped if run.base >= 0 and run.skipped <= at else -1)
+        for run, at in places
+    ]
+    return Placed(0, -1, sum(offset < 0 for _, offset in spots), spots)

@@ -1,0 +1,1 @@
+"""Batches: while one call is in flight, a lane collects the next."""

@@ -1,0 +1,1 @@
+"""The embedded PostgreSQL server: its binaries, data directory, settings and process."""

@@ -1,0 +1,106 @@
+"""The native codec: bytes in, packets out, and back. No I/O.
+
+A connection opens with four bytes, MAGIC. Telesto's own framings begin with a positive length of two bytes,
+so their first byte is below 0x80, and ours is not. Then frames in both directions: the length of the rest
+as four bytes, big-endian, and a packet of `packets`.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Any, Union
+
+import msgspec
+
+from nuncius.wire.packets import ANSWERS, REQUESTS, Packet
+
+MAGIC = b"\xf5NU\x01"
+MAX_FRAME = 32 << 20
+MAX_ANSWER = (1 << 32) - 1
+
+_length = struct.Struct(">I")
+_encoder = msgspec.msgpack.Encoder()
+
+
+class ProtocolError(Exception):
+    """The other side does not speak this protocol (any more); the connection is of no use."""
+
+
+class Unreadable(msgspec.Struct, frozen=True):
+    """A whole frame that is no packet we know; the next one may be. `request` is 0 if it has none."""
+
+    request: int
+    reason: str
+
+
+def encode(packet: Packet) -> bytes:
+    """A packet as a frame."""
+    payload = _encoder.encode(packet)
+    return _length.pack(len(payload)) + payload
+
+
+class Decoder:
+    """Turns bytes, however they are cut, into packets of one direction."""
+
+    def __init__(self, packets: tuple[type[Packet], ...], max_frame: int = MAX_FRAME) -> None:
+        self._decode = msgspec.msgpack.Decoder(Union[packets]).decode  # noqa: UP007  (made at run time)
+        self._max_frame = max_frame
+        self._buffer = bytearray()
+        self._needed = 4  # bytes in the buffer before it is worth looking again
+
+    @property
+    def incomplete(self) -> int:
+        """Bytes of a packet whose end has not come yet."""
+        return len(self._buffer)
+
+    def clear(self) -> None:
+        """Forget what has begun."""
+        self._buffer.clear()
+
+    def receive(self, data: bytes) -> Iterator[Any]:
+        """Packets that are complete now, in order, with Unreadable in place of those that make no sense.
+        Raises ProtocolError when there is no telling where the next one begins."""
+        if self._buffer:
+            self._buffer += data
+            if len(self._buffer) < self._needed:
+                return
+            data = bytes(self._buffer)
+        self._needed = 4
+        at, end = 0, len(data)
+        try:
+            while end - at >= 4:
+                (length,) = _length.unpack_from(data, at)
+                if length > self._max_frame:
+                    raise ProtocolError(f"a frame of {length} bytes; the limit is {self._max_frame}")
+                if end - at - 4 < length:
+                    self._needed = 4 + length
+                    break
+                frame = data[at + 4 : at + 4 + length]
+                at += 4 + length
+                try:
+                    packet = self._decode(frame)
+                except (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError) as error:
+                    packet = Unreadable(_request_of(frame), str(error)[:200])
+                yield packet
+        finally:
+            self._buffer = bytearray(data[at:])
+
+
+def requests(max_frame: int = MAX_FRAME) -> Decoder:
+    """For the node's side."""
+    return Decoder(REQUESTS, max_frame)
+
+
+def answers() -> Decoder:
+    """For the client's side. It has asked for them, so an answer may be as long as a frame can be."""
+    return Decoder(ANSWERS, MAX_ANSWER)
+
+
+def _request_of(frame: bytes) -> int:
+    """The request id of a packet that could not be decoded, so that its sender can be told."""
+    try:
+        fields = msgspec.msgpack.decode(frame)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return 0
+    if isinstance(fields, list) and len(fields) > 1 and type(fields[1]) is int:
+        return fields[1]
+    return 0
