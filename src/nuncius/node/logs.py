@@ -5,7 +5,7 @@ forge a line, move a terminal's cursor or fill a disk. So every value is escaped
 else. Code says what happened in a fixed message and puts what came from outside into `extra`:
 
     log.warning("store unreachable", extra={"lane": name, "error": str(error)})
-    2026-01-31T12:00:00.000Z WARNING nuncius.store.combiner.lane store unreachable lane=publish error="\"b\"\n"
+    2026-01-31T12:00:00.000Z WARNING nuncius.store.combiner.lane store unreachable lane=publish error="\"b\""
 """
 
 import json
