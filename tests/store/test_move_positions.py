@@ -9,7 +9,7 @@ from nuncius.store.driver import Connection
 from racing import until_waiting
 from store.publishing_sql import Send, publish_many, topic
 
-MOVED, NOT_FOUND, BUSY, KEY_KNOWN, NOT_OWNER, NOT_PUBLISHED = -1, -2, -3, -5, -6, -7
+MOVED, NOT_FOUND, BUSY, MOVED_BEFORE, KEY_KNOWN, NOT_OWNER, NOT_PUBLISHED = -1, -2, -3, -4, -5, -6, -7
 CONSUMER_LOCK, GROUP_LOCK = 78021, 78022
 
 
@@ -363,6 +363,27 @@ async def test_locks_are_taken_in_order(
     assert await observer.fetchval("select pg_try_advisory_xact_lock($1, $2)", CONSUMER_LOCK, tom)
     await connection.execute("commit")
     assert await waiting == [MOVED, MOVED]
+
+
+async def test_a_move_made_before_is_told_from_one_made_now(connection: Connection) -> None:
+    """The procedure under all of these says which: so a key is stored with the move that it belongs to."""
+    await publish_many(connection, Send(await topic(connection), [b"x"] * 9))
+    sue, (news,) = await subscribe(connection), await partitions(connection)
+    move = "select nuncius.move_positions(array[$1::int], array[$2::int], '{3}', '{0}', array[$3::bigint])"
+    answers = [(await connection.fetchval(move, sue, news, mover))[0] for mover in (1, 1, 2)]
+    assert answers == [MOVED, MOVED_BEFORE, 3]
+
+
+async def test_a_caller_that_has_checked_is_not_checked_again(connection: Connection) -> None:
+    """Its items without a place are passed over, the others only move forward, and there is no answer."""
+    await topic(connection)
+    sue, (news,) = await subscribe(connection), await partitions(connection)
+    for places_, expected in [([3, None, 2], 3), ([1, None, None], 3), ([4, 4, None], 4)]:
+        answers = await connection.fetchval(
+            "select nuncius.move_positions($1, $2, $3, p_checked => true)", [sue] * 3, [news] * 3, places_
+        )
+        assert answers is None
+        assert await places(connection, sue) == [expected]
 
 
 # As a member of a group
