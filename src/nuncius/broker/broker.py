@@ -10,13 +10,13 @@ from nuncius.broker.clients import Clients
 from nuncius.broker.consuming import Consuming
 from nuncius.broker.counters import Counters
 from nuncius.broker.counters_model import Counts
+from nuncius.broker.delivery.positions import Positions
 from nuncius.broker.duties import Duties
 from nuncius.broker.feeds import Feeds
 from nuncius.broker.groups import Groups
 from nuncius.broker.leases import Leases
 from nuncius.broker.limits import Limits
 from nuncius.broker.listener import Listener
-from nuncius.broker.places import Places
 from nuncius.broker.publishers import Publishers
 from nuncius.broker.pubsub import PubSub
 from nuncius.broker.queues import Queues
@@ -66,7 +66,7 @@ class Broker:
     leases: Leases
     timed_leases: TimedLeases
     feeds: Feeds
-    places: Places
+    positions: Positions
     publishers: Publishers
     pubsub: PubSub
     subscriptions: Subscriptions
@@ -109,6 +109,7 @@ class Broker:
         self._tails = Tails(self.topics)
         self.subscriptions = Subscriptions(store, self.topics, self._tails, signals)
         self.subscriptions.on_delivery = self.counters.delivered
+        self.positions = Positions(store)
         self.queues = Queues(store, self._listener, self.limits)
         self.leases = self.queues.leases
         self.timed_leases = TimedLeases(store, self.queues, self._listener, self.limits)
@@ -116,9 +117,8 @@ class Broker:
         self.feeds = Feeds(store, self.subscriptions, self._tails, signals, self._listener, self.limits)
         self._transactions = Transactions(store, self.topics, self.queues, self.feeds)
         self.pubsub = PubSub(store, self.subscriptions, signals, self._listener, self.limits)
-        self.places = Places(store)
         self.actors = Actors(store)
-        self.consuming = Consuming(store, self.topics, self.actors, signals)
+        self.consuming = Consuming(store, self.topics, self.actors, self.positions, signals)
         self.groups = Groups(store, self.topics, signals, self._listener, self.limits)
         self.duties = Duties(store, self.leases)
         self.actors.take_on(self.duties)

@@ -17,8 +17,9 @@ from nuncius.broker.actors import Consumer, NoSuchConsumer
 from nuncius.broker.errors import NoSuchTopic
 from nuncius.broker.reading_parts import Done, Means, Place, Request
 from nuncius.broker.topic import Topic
-from nuncius.store.advancing import ADVANCED, ELSEWHERE, AdvanceCall, RecallCall, Unread, UnreadCall
 from nuncius.store.errors import StoreUnavailable
+from nuncius.store.moving import ELSEWHERE, MOVED, MoveCall
+from nuncius.store.unread import RecallCall, Unread, UnreadCall
 
 AHEAD = 2000  # entries that are read ahead for a consumer, over all its partitions
 LEAST_AHEAD = 16  # of one partition
@@ -114,17 +115,18 @@ class Reading:
     # Handing out
 
     def _hand_out(self, request: Request, place: Place, body: bytes) -> None:
-        offset = place.position
-        place.position = self._reached[place.partition_id] = offset + 1
+        place.position += 1
+        self._reached[place.partition_id] = place.position
         self._under_way += 1
         done = partial(self._moved, request, body)
-        self._means.advancing.submit(
-            AdvanceCall(done, self.consumer.subscription_id, place.partition_id, offset, request.key)
+        subscription = self.consumer.subscription_id
+        self._means.advance(
+            MoveCall(done, subscription, subscription, place.partition_id, place.position, request.key)
         )
 
     def _moved(self, request: Request, body: bytes, result: Any) -> None:
         self._under_way -= 1
-        if result == ADVANCED:
+        if result == MOVED:
             request.done(body)
         elif result == ELSEWHERE:
             self._lost = True

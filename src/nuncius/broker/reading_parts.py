@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from nuncius.broker.topic import Topic
-from nuncius.store.advancing import AdvanceCall, RecallCall, UnreadCall
 from nuncius.store.combiner import Combiner
 from nuncius.store.fetching import Entries
+from nuncius.store.moving import MoveCall
+from nuncius.store.unread import RecallCall, UnreadCall
 
 Done = Callable[[Any], None]
 Fetch = Callable[[Topic, int, int, int], Awaitable[Entries | None]]
@@ -17,7 +18,7 @@ Fetch = Callable[[Topic, int, int, int], Awaitable[Entries | None]]
 class Means:
     """What all readings of a node share."""
 
-    advancing: Combiner[AdvanceCall]
+    advance: Callable[[MoveCall], None]
     looking: Combiner[UnreadCall]
     recalling: Combiner[RecallCall]
     find_topic: Callable[[str], Awaitable[Topic]]

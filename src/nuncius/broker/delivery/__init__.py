@@ -1,0 +1,1 @@
+"""Deliver entries of topics to subscribers."""
