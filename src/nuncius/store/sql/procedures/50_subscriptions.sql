@@ -163,7 +163,7 @@ begin
     from unnest(p_subscriptions, p_partition_ids, p_to, v_codes) i(subscription, id, target, code)
     where i.code = -1 or p_checked
     group by i.subscription, i.id
-    having max(i.target) > 0 and not exists (
+    having max(i.target) > 0 and not exists (  -- in a "where" this may become a join with the whole table
         select from nuncius.positions c
         where c.subscription_id = i.subscription and c.partition_id = i.id and c.position >= max(i.target))
     on conflict do nothing;

@@ -86,16 +86,15 @@ create or replace function nuncius.advance_many(
 ) returns bigint[] language plpgsql as $$
 declare
     v_from bigint[] := p_from;
-    v_busy integer[];
     v_known integer[];
     v_item integer;
     v_codes bigint[];
 begin
     if cardinality(p_items) > 0 then
-        v_busy := nuncius.take_locks(78021, p_subscriptions, p_subscriptions, p_wait);  -- move_positions tells which
+        perform nuncius.take_locks(78021, p_subscriptions, p_subscriptions, p_wait);  -- before a look at the keys
         v_known := array(
             select k.item from unnest(p_items, p_keys) k(item, key),
-            lateral (
+            lateral (  -- with a limit: a plain join may become one with the whole table
                 select from nuncius.consumed c
                 where c.subscription_id = p_subscriptions[k.item] and c.request_key = k.key limit 1) c);
         foreach v_item in array v_known loop
