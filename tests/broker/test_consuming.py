@@ -9,8 +9,8 @@ from nuncius.broker import Broker
 from nuncius.broker.background.actors import Consumer, NoSuchConsumer
 from nuncius.broker.delivery import consuming, reading
 from nuncius.broker.model import Topic
-from nuncius.store.calls.advancing import ADVANCED, ELSEWHERE, AdvanceCall, advance
 from nuncius.store.calls.fetching import FetchCall
+from nuncius.store.calls.moving import ELSEWHERE, MOVED, MoveCall, advance
 from nuncius.store.calls.publishing import PublishCall
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreUnavailable
@@ -135,9 +135,9 @@ async def test_a_seek_is_seen(broker: Broker) -> None:
     who = await consumer(broker)
     assert await drain(broker, who, 1) == [b"0", b"1", b"2"]
     subscription = await broker.subscriptions.find("t", f"http-consumer-{who.consumer_id}")
-    await broker.places.seek_earliest(subscription)
+    await broker.positions.seek_earliest(subscription)
     assert await broker.consuming.consume(who) == b"0"
-    await broker.places.seek(subscription, {1: 2})
+    await broker.positions.seek(subscription, {1: 2})
     assert await drain(broker, who, 1) == [b"2"]
 
 
@@ -198,14 +198,14 @@ async def test_an_answer_that_was_lost(broker: Broker, connection: Connection) -
     who = await consumer(broker)
     (partition_id,) = (await broker.topics.existing("t")).partition_ids
 
-    def call(offset: int) -> AdvanceCall:
-        return AdvanceCall(lambda _: None, who.subscription_id, partition_id, offset, None)
+    def call(offset: int) -> MoveCall:
+        return MoveCall(lambda _: None, None, who.subscription_id, partition_id, offset + 1)
 
     first, same, next_one = call(0), call(0), call(1)
-    assert await advance(connection, [first], True) == [ADVANCED]
+    assert await advance(connection, [first], True) == [MOVED]
     assert await advance(connection, [same], True) == [ELSEWHERE]
-    assert await advance(connection, [next_one], True) == [ADVANCED]
-    assert await advance(connection, [first], True) == [ADVANCED]
+    assert await advance(connection, [next_one], True) == [MOVED]
+    assert await advance(connection, [first], True) == [MOVED]
     assert await advance(connection, [same], True) == [ELSEWHERE]
     assert await drain(broker, who) == [b"2"]
 

@@ -42,7 +42,7 @@ async def test_messages_are_counted(broker: Broker) -> None:
     reader = await broker.subscriptions.reader(subscription)
     assert (await reader.next(10)).next_offset == 2
     confirmed, done = future.new()
-    broker.subscriptions.confirm_soon(subscription, 1, 2, done)
+    broker.positions.confirm_soon(subscription, 1, 2, done)
     await confirmed
     with pytest.raises(Exception, match="no queue"):
         await put(broker, 99, [Letter(b"x")])

@@ -15,7 +15,7 @@ from racing import until
 
 async def confirm(broker: Broker, subscription: Subscription, position: int, partition: int = 1) -> None:
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    broker.subscriptions.confirm_soon(subscription, partition, position, future.set_result)
+    broker.positions.confirm_soon(subscription, partition, position, future.set_result)
     result = await future
     if result is not None:
         raise result

@@ -138,7 +138,7 @@ async def test_subscribers(writer: Node, owner: Node) -> None:
     await owner.participant.own.tell()  # type: ignore[union-attr]
     assert await lag() == 2
     confirmed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    writer.broker.subscriptions.confirm_soon(subscription, 1, 2, confirmed.set_result)
+    writer.broker.positions.confirm_soon(subscription, 1, 2, confirmed.set_result)
     assert await confirmed is None
     assert await lag() == 0
 
@@ -156,7 +156,7 @@ async def test_retention(dsn: str, away: str, writer: Node, owner: Node) -> None
     await own.look_after()
     assert await value(away, "select count(*) from nuncius.entries") == 10
     confirmed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    writer.broker.subscriptions.confirm_soon(subscription, 1, 5, confirmed.set_result)
+    writer.broker.positions.confirm_soon(subscription, 1, 5, confirmed.set_result)
     await confirmed
     await own.look_after()
     assert await value(away, "select count(*) from nuncius.entries") == 5

@@ -93,7 +93,7 @@ async def test_a_place_to_seek_must_be_one(broker: Broker) -> None:
         ):
             await console.changes.seek(WHO, "t", "s", where)
             subscription = await broker.subscriptions.find("t", "s")
-            assert await broker.places.of(subscription) == {1: position}
+            assert await broker.positions.of(subscription) == {1: position}
         with pytest.raises(InvalidInput):
             await console.changes.seek(WHO, "t", "s", "somewhere")
 

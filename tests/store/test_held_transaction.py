@@ -238,3 +238,60 @@ async def test_confirming_and_reading(node: Connection) -> None:
     touched = await rounds(node, read)
     assert position == ROUNDS * BATCHES * BATCH
     assert touched[-1] < ALLOWED * touched[1], touched
+
+
+@pytest.mark.usefixtures("held")
+@pytest.mark.parametrize("has_keys", [False, True])
+@pytest.mark.parametrize("subscribers", [1, BATCH])
+async def test_moving_from_a_known_place(node: Connection, subscribers: int, *, has_keys: bool) -> None:
+    """Moving consumers, with request keys or without, touches as much at the end as at the beginning."""
+    await publish_many(node, Send(await topic(node), [b"x"] * ROUNDS * BATCHES))
+    sues = [
+        await node.fetchval("select subscription_id from nuncius.subscribe('news', $1, 'earliest')", f"s{n}")
+        for n in range(subscribers)
+    ]
+    partition = await node.fetchval("select partition_id from nuncius.partitions")
+    position = 0
+
+    async def move() -> None:
+        nonlocal position
+        keyed = subscribers * has_keys
+        codes = await node.fetchval(
+            "select nuncius.advance_many($1, $2, $3, $4, $5, $6, $7, $8, false)",
+            sues,
+            *([value] * subscribers for value in (partition, position, position + 1, 1)),
+            list(range(1, keyed + 1)),
+            *([value] * keyed for value in (f"key {position}", position)),
+        )
+        position += 1
+        assert codes == [-1] * subscribers
+
+    await node.execute("analyze nuncius.positions, nuncius.consumed")  # when there is nothing yet
+    touched = await rounds(node, move)
+    assert touched[-1] < ALLOWED * touched[1], touched
+
+
+@pytest.mark.usefixtures("held")
+@pytest.mark.parametrize("subscribers", [1, BATCH])
+async def test_getting_by_id(node: Connection, subscribers: int) -> None:
+    """Subscribers that ask for one id after the other touch as much at the end as at the beginning."""
+    await publish_many(node, Send(await topic(node), [b"x"] * ROUNDS * BATCHES))
+    names = [f"s{n}" for n in range(subscribers)]
+    for name in names:
+        await node.execute("select nuncius.subscribe('news', $1, 'earliest')", name)
+    wanted = 0
+
+    async def get() -> None:
+        nonlocal wanted
+        codes = await node.fetchval(
+            "select codes from nuncius.get_many($1, $2, $3, 1000000)",
+            ["news"] * subscribers,
+            names,
+            [wanted] * subscribers,
+        )
+        wanted += 1
+        assert codes == [0] * subscribers
+
+    await node.execute("analyze nuncius.positions, nuncius.consumed")  # when there is nothing yet
+    touched = await rounds(node, get)
+    assert touched[-1] < ALLOWED * touched[1], touched

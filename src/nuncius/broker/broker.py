@@ -14,7 +14,7 @@ from nuncius.broker.clients import Clients
 from nuncius.broker.delivery.consuming import Consuming
 from nuncius.broker.delivery.feeds import Feeds
 from nuncius.broker.delivery.groups import Groups
-from nuncius.broker.delivery.places import Places
+from nuncius.broker.delivery.positions import Positions
 from nuncius.broker.delivery.pubsub import PubSub
 from nuncius.broker.delivery.subscriptions import Subscriptions
 from nuncius.broker.delivery.tails import Tails
@@ -68,7 +68,7 @@ class Broker:
     leases: Leases
     timed_leases: TimedLeases
     feeds: Feeds
-    places: Places
+    positions: Positions
     publishers: Publishers
     pubsub: PubSub
     subscriptions: Subscriptions
@@ -128,6 +128,7 @@ class Broker:
         self._tails = Tails(self.topics)
         self.subscriptions = Subscriptions(store, self.topics, self._tails, signals)
         self.subscriptions.on_delivery = self.counters.delivered
+        self.positions = Positions(store)
         self.queues = Queues(store, self._listener, self.limits)
         self.leases = self.queues.leases
         self.timed_leases = TimedLeases(store, self.queues, self._listener, self.limits)
@@ -138,9 +139,8 @@ class Broker:
         self.feeds.consumers = self.consumers
         self._transactions = Transactions(store, self.topics, self.queues, self.feeds)
         self.pubsub = PubSub(store, self.subscriptions, signals, self._listener, self.limits)
-        self.places = Places(store)
         self.actors = Actors(store)
-        self.consuming = Consuming(store, self.topics, self.actors, signals)
+        self.consuming = Consuming(store, self.topics, self.actors, self.positions, signals)
         self.groups = Groups(store, self.topics, signals, self._listener, self.limits)
         self.duties = Duties(store, self.leases)
         self.actors.take_on(self.duties)

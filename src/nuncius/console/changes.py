@@ -106,15 +106,15 @@ class Changes:
 
     async def _seek(self, topic: str, subscriber: str, where: str | datetime | dict[int, int]) -> None:
         subscription = await self._broker.subscriptions.find(topic, subscriber)
-        places = self._broker.places
+        positions = self._broker.positions
         if isinstance(where, datetime):
-            await places.seek_time(subscription, where)
+            await positions.seek_time(subscription, where)
         elif isinstance(where, dict):
-            await places.seek(subscription, where)
+            await positions.seek(subscription, where)
         elif where == "earliest":
-            await places.seek_earliest(subscription)
+            await positions.seek_earliest(subscription)
         elif where == "latest":
-            await places.seek_latest(subscription)
+            await positions.seek_latest(subscription)
         else:
             raise InvalidInput("seek to the earliest, the latest, a time or offsets")
 

@@ -8,10 +8,11 @@ from typing import Any
 from nuncius.broker import future
 from nuncius.broker.background.actors import CONSUMER, Actors, Consumer
 from nuncius.broker.background.signals import Signals
+from nuncius.broker.delivery.positions import Positions
 from nuncius.broker.delivery.reading import Reading
 from nuncius.broker.delivery.reading_parts import Means
 from nuncius.broker.topics.topics import Topics
-from nuncius.store.calls.advancing import advance, recall, unread
+from nuncius.store.calls.unread import recall, unread
 from nuncius.store.store import Store
 
 MAX_BYTES = 64 << 20  # of all entries that are read ahead
@@ -19,14 +20,16 @@ MOST_CONSUMERS = 10_000  # whose place is remembered
 
 
 class Consuming:
-    def __init__(self, store: Store, topics: Topics, actors: Actors, signals: Signals) -> None:
+    def __init__(
+        self, store: Store, topics: Topics, actors: Actors, positions: Positions, signals: Signals
+    ) -> None:
         self._topics = topics
         self._actors = actors
         self._readings: OrderedDict[int, Reading] = OrderedDict()  # the longest silent first
         self._bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._means = Means(
-            store.combiner("advance", advance),
+            positions.advance,
             store.combiner("unread", unread),
             store.combiner("recall", recall),
             topics.existing,

@@ -17,7 +17,8 @@ from nuncius.broker.background.actors import Consumer, NoSuchConsumer
 from nuncius.broker.delivery.reading_parts import Done, Means, Place, Request
 from nuncius.broker.errors import NoSuchTopic
 from nuncius.broker.topics.topic import Topic
-from nuncius.store.calls.advancing import ADVANCED, ELSEWHERE, AdvanceCall, RecallCall, Unread, UnreadCall
+from nuncius.store.calls.moving import ELSEWHERE, MOVED, MoveCall
+from nuncius.store.calls.unread import RecallCall, Unread, UnreadCall
 from nuncius.store.errors import StoreUnavailable
 
 AHEAD = 2000  # entries that are read ahead for a consumer, over all its partitions
@@ -114,17 +115,18 @@ class Reading:
     # Handing out
 
     def _hand_out(self, request: Request, place: Place, body: bytes) -> None:
-        offset = place.position
-        place.position = self._reached[place.partition_id] = offset + 1
+        place.position += 1
+        self._reached[place.partition_id] = place.position
         self._under_way += 1
         done = partial(self._moved, request, body)
-        self._means.advancing.submit(
-            AdvanceCall(done, self.consumer.subscription_id, place.partition_id, offset, request.key)
+        subscription = self.consumer.subscription_id
+        self._means.advance(
+            MoveCall(done, subscription, subscription, place.partition_id, place.position, request.key)
         )
 
     def _moved(self, request: Request, body: bytes, result: Any) -> None:
         self._under_way -= 1
-        if result == ADVANCED:
+        if result == MOVED:
             request.done(body)
         elif result == ELSEWHERE:
             self._lost = True

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from nuncius.broker.topics.topic import Topic
-from nuncius.store.calls.advancing import AdvanceCall, RecallCall, UnreadCall
 from nuncius.store.calls.fetching import Entries
+from nuncius.store.calls.moving import MoveCall
+from nuncius.store.calls.unread import RecallCall, UnreadCall
 from nuncius.store.combiner.combiner import Combiner
 
 Done = Callable[[Any], None]
@@ -17,7 +18,7 @@ Fetch = Callable[[Topic, int, int, int], Awaitable[Entries | None]]
 class Means:
     """What all readings of a node share."""
 
-    advancing: Combiner[AdvanceCall]
+    advance: Callable[[MoveCall], None]
     looking: Combiner[UnreadCall]
     recalling: Combiner[RecallCall]
     find_topic: Callable[[str], Awaitable[Topic]]

@@ -5,15 +5,13 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from nuncius.broker.background.signals import Signals
 from nuncius.broker.delivery.tails import Chunk, Slice, Tails
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription, NoSuchTopic
-from nuncius.broker.limits import check_int64, check_name, check_not_of_job, check_subscriber
+from nuncius.broker.limits import check_name, check_not_of_job, check_subscriber
 from nuncius.broker.topics.topic import Topic
 from nuncius.broker.topics.topics import Topics
-from nuncius.store.calls.confirming import NO_SUBSCRIPTION, NOT_PUBLISHED, ConfirmCall, confirm
 from nuncius.store.store import Store
 
 AT_ONCE = 32  # partitions that a reader looks at: what is found in all of them is in memory together
@@ -52,7 +50,6 @@ class Subscriptions:
         self._signals = signals
         self.on_delivery: Callable[[Hashable, int], None] = _ignore
         """Learns how many entries were handed to whom."""
-        self._confirming = store.combiner("confirm", confirm)
 
     async def subscribe(
         self,
@@ -112,37 +109,6 @@ class Subscriptions:
             subscriber,
         )
         return [SubscriptionInfo(*row) for row in rows]
-
-    def confirm_soon(
-        self,
-        subscription: Subscription,
-        partition: int,
-        position: int,
-        done: Callable[[Any], None],
-        *,
-        caller: Hashable = None,
-    ) -> None:
-        """Everything below the position has arrived; `done` gets None or an exception."""
-        check_int64("a position", position)
-
-        def confirmed(code: Any) -> None:
-            if code == NO_SUBSCRIPTION:
-                code = NoSuchSubscription(
-                    f"{subscription.subscriber!r} is not subscribed to {subscription.topic.name!r}"
-                )
-            elif code == NOT_PUBLISHED:
-                code = InvalidInput(f"position {position} is beyond the end of the partition")
-            done(code if isinstance(code, Exception) else None)
-
-        self._confirming.submit(
-            ConfirmCall(
-                confirmed,
-                caller,
-                subscription.subscription_id,
-                subscription.topic.partition_id(partition),
-                position,
-            )
-        )
 
     async def reader(self, subscription: Subscription) -> "Reader":
         """A reader that begins after what is confirmed."""

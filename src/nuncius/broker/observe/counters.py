@@ -17,8 +17,8 @@ from typing import Any
 
 from nuncius.broker.background.duties import Duties
 from nuncius.broker.observe.counters_model import EDGES, Door, Histogram, RingState
-from nuncius.store.calls.advancing import ADVANCED
 from nuncius.store.calls.fetching import Entries
+from nuncius.store.calls.moving import MOVED
 from nuncius.store.calls.publishing import Placed
 from nuncius.store.calls.putting import Stored
 from nuncius.store.calls.sequences import Found, Turn
@@ -152,7 +152,7 @@ class Counters:
 
     def _advanced(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
         del calls
-        self._counts[DELIVERED][int] += sum(result == ADVANCED for result in results)
+        self._counts[DELIVERED][int] += sum(result == MOVED for result in results)
 
     def _fetched(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
         counts = self._counts[READ]
@@ -163,7 +163,7 @@ class Counters:
     def _confirmed(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
         counts = self._counts[ACKED]
         for call, result in zip(calls, results, strict=True):
-            if result == 0:
+            if result == MOVED:
                 counts[_said_by(call.caller)] += 1
 
     def _acknowledged(self, calls: Sequence[Any], results: Sequence[Any]) -> None:

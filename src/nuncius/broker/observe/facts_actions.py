@@ -1,7 +1,7 @@
 """What people do by hand with messages: move, remove, republish, bring back from the dead.
 
 Purging queues and topics, seeking and ending subscriptions are the broker's own: `broker.queues.purge`,
-`broker.topics.purge`, `broker.places.seek`, `broker.subscriptions.unsubscribe`.
+`broker.topics.purge`, `broker.positions.seek`, `broker.subscriptions.unsubscribe`.
 """
 
 from collections.abc import Sequence

@@ -96,7 +96,7 @@ class Deliveries:
             answer(error)
 
     def _confirm(self, subscription: Subscription, packet: packets.Confirm, answer: Any) -> None:
-        self._broker.subscriptions.confirm_soon(
+        self._broker.positions.confirm_soon(
             subscription, packet.partition, packet.position, answer, caller=self._wire
         )
 

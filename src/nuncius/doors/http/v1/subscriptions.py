@@ -155,7 +155,7 @@ async def confirm(desk: Desk, topic: Name, subscription: Name, body: Positions) 
         found.topic.partition_id(each.partition)  # all exist, or none is confirmed
     for each in body.positions:
         confirmed, done = future.new()
-        desk.broker.subscriptions.confirm_soon(found, each.partition, each.position, done)
+        desk.broker.positions.confirm_soon(found, each.partition, each.position, done)
         confirming.append(confirmed)
     for result in await asyncio.gather(*confirming, return_exceptions=True):
         if isinstance(result, BaseException):
@@ -171,14 +171,14 @@ async def seek(desk: Desk, topic: Name, subscription: Name, body: Target) -> Sub
     found = await desk.broker.subscriptions.find(topic, subscription)
     if body.positions is not None:
         places = {each.partition: each.position for each in body.positions}
-        await desk.broker.places.seek(found, places)
+        await desk.broker.positions.seek(found, places)
     elif body.time is not None:
         time = body.time if body.time.tzinfo is not None else body.time.replace(tzinfo=UTC)
-        await desk.broker.places.seek_time(found, time)
+        await desk.broker.positions.seek_time(found, time)
     elif body.to == "earliest":
-        await desk.broker.places.seek_earliest(found)
+        await desk.broker.positions.seek_earliest(found)
     else:
-        await desk.broker.places.seek_latest(found)
+        await desk.broker.positions.seek_latest(found)
     return await _place(desk, topic, subscription)
 
 
@@ -198,7 +198,7 @@ async def read_events(desk: Desk, topic: Name, subscription: Name, exchange: Exc
 
 async def _place(desk: Desk, topic: str, name: str) -> SubscriptionPlace:
     found = await desk.broker.subscriptions.look_up(topic, name)
-    positions = await desk.broker.places.of(found)
+    positions = await desk.broker.positions.of(found)
     infos = await desk.broker.subscriptions.list(topic, name)
     if not infos:
         raise NoSuchSubscription(f"{name!r} is not subscribed to {topic!r}")

@@ -123,37 +123,87 @@ returns table (
     order by s.subscription_id, p.partition
 $$;
 
--- Confirms, for several subscriptions, everything below a position of a partition. Positions only go
--- forward: confirming what is confirmed changes nothing. Answers per item:
---   0 confirmed   -2 no such subscription or partition   -7 nothing was published there yet
-create or replace function nuncius.confirm_many(
-    p_subscriptions integer[], p_partition_ids integer[], p_positions bigint[]
-) returns integer[] language plpgsql as $$
+-- Moves positions: everything below `to` is confirmed. The arrays go together, item by item. A position only moves
+-- forward; a subscription that stands there already, or further, stays. With p_from it moves only if it stands exactly
+-- there, so that several nodes may read for one consumer and no entry is handed out twice; no two such items are of the
+-- same subscription and partition. A repeated move with the same mover (its answer was lost) is recognised. With
+-- p_checked, instead of p_from, the caller has made sure that every item with a place can be carried out.
+-- Answers per item, or null if p_checked:
+--   -1 moved, or it stood there already   -2 no such subscription or partition   -3 busy, see take_locks
+--   -4 moved before by the same mover     -7 nothing was published there yet     else where it stands instead
+-- Only this procedure, subscribe, seek and mirror_partitions write to positions.
+create or replace function nuncius.move_positions(
+    p_subscriptions integer[], p_partition_ids integer[], p_to bigint[], p_from bigint[] default null,
+    p_movers bigint[] default null, p_wait boolean default true, p_checked boolean default false
+) returns bigint[] language plpgsql as $$
 declare
-    v_codes integer[];
+    v_busy integer[];
+    v_codes bigint[];
 begin
-    select array_agg(case
-        when s.subscription_id is null or p.partition_id is null then -2
-        -- A reader of a partition in another store may know more of its end than we do.
-        when c.position is null or p.store_id = 1 and c.position > nuncius.next_offset(c.id) then -7
-        else 0 end order by c.n)
-    into v_codes
-    from unnest(p_subscriptions, p_partition_ids, p_positions) with ordinality c(subscription, id, position, n)
-    left join nuncius.subscriptions s on s.subscription_id = c.subscription
-    left join nuncius.partitions p on p.partition_id = c.id and p.topic_id = s.topic_id;
+    if p_from is not null then
+        v_busy := nuncius.take_locks(78021, p_subscriptions, p_subscriptions, p_wait);
+        select array_agg(case
+            when i.subscription = any (v_busy) then -3
+            when (s.topic_id = p.topic_id) is not true then -2
+            when greatest(q.position, p.first_offset) = i.origin then -1
+            when greatest(q.position, p.first_offset) > i.origin and exists (
+                select from nuncius.positions c
+                where c.subscription_id = i.subscription and c.partition_id = i.id and c.position = i.target
+                    and c.mover = i.mover) then -4
+            else greatest(q.position, p.first_offset) end order by i.n)
+        into v_codes
+        from unnest(p_subscriptions, p_partition_ids, p_to, p_from, p_movers) with ordinality
+            i(subscription, id, target, origin, mover, n)
+        left join nuncius.subscriptions s on s.subscription_id = i.subscription
+        left join nuncius.partitions p on p.partition_id = i.id
+        left join lateral (
+            select c.position from nuncius.positions c
+            where c.subscription_id = i.subscription and c.partition_id = i.id
+            order by c.position desc limit 1
+        ) q on true;
 
+        insert into nuncius.positions (subscription_id, partition_id, position, mover)
+        select i.subscription, i.id, i.target, i.mover
+        from unnest(p_subscriptions, p_partition_ids, p_to, p_movers, v_codes)
+            i(subscription, id, target, mover, code)
+        where i.code = -1;
+        return v_codes;
+    end if;
+
+    if not p_checked then
+        select array_agg(case
+            when (s.topic_id = p.topic_id) is not true then -2
+            when i.target is null then -7
+            -- A reader of a partition in another store may know more of its end than we do.
+            when i.target <= p.first_offset or p.store_id <> 1 or exists (
+                select from nuncius.entries e
+                where e.partition_id = i.id and e.entry_offset >= i.target - 1) then -1
+            else -7 end order by i.n)
+        into v_codes
+        from unnest(p_subscriptions, p_partition_ids, p_to) with ordinality i(subscription, id, target, n)
+        left join nuncius.subscriptions s on s.subscription_id = i.subscription
+        left join nuncius.partitions p on p.partition_id = i.id;
+    end if;
     insert into nuncius.positions (subscription_id, partition_id, position)
-    select c.subscription, c.id, max(c.position)
-    from unnest(p_subscriptions, p_partition_ids, p_positions, v_codes) c(subscription, id, position, code)
-    where c.code = 0
-    group by c.subscription, c.id
-    having max(c.position) > coalesce((
-        select q.position from nuncius.positions q
-        where q.subscription_id = c.subscription and q.partition_id = c.id
-        order by q.position desc limit 1), 0)
+    select i.subscription, i.id, max(i.target)
+    from unnest(p_subscriptions, p_partition_ids, p_to, v_codes) i(subscription, id, target, code)
+    where i.code = -1 or p_checked
+    group by i.subscription, i.id
+    having max(i.target) > 0 and not exists (  -- in a "where" this may become a join with the whole table
+        select from nuncius.positions c
+        where c.subscription_id = i.subscription and c.partition_id = i.id and c.position >= max(i.target))
     on conflict do nothing;
     return v_codes;
 end $$;
+
+-- Confirms, for several subscriptions, everything below a position of a partition. Positions only move forward:
+-- confirming what is confirmed changes nothing. Answers per item:
+--   0 confirmed   -2 no such subscription or partition   -7 nothing was published there yet
+create or replace function nuncius.confirm_many(
+    p_subscriptions integer[], p_partition_ids integer[], p_positions bigint[]
+) returns integer[] language sql as $$
+    select array_replace(nuncius.move_positions(p_subscriptions, p_partition_ids, p_positions), -1, 0)::integer[]
+$$;
 
 -- Confirms everything below a position, by names. False: no such subscription, partition or entry. Names of jobs
 -- are refused.

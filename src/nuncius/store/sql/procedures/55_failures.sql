@@ -175,7 +175,7 @@ create or replace function nuncius.acknowledge_many(
 ) returns integer[] language plpgsql as $$
 begin
     if p_subscriptions <> '{}' then
-        perform nuncius.confirm_many(p_subscriptions, p_partition_ids, p_positions);
+        perform nuncius.move_positions(p_subscriptions, p_partition_ids, p_positions);
     end if;
     if p_taken_subscriptions <> '{}' then
         perform nuncius.recover_many(p_taken_subscriptions, p_taken_ids, p_taken_offsets);

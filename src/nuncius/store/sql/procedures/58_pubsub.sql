@@ -235,17 +235,7 @@ begin
     into codes, latest, topic_ids, bodies, v_subscriptions, v_partitions, v_confirmed, v_bytes
     from judged;
 
-    -- What is confirmed already is not confirmed again.
-    insert into nuncius.positions (subscription_id, partition_id, position)
-    select c.subscription, c.id, c.position
-    from (
-        select subscription, id, max(position) as position
-        from unnest(v_subscriptions, v_partitions, v_confirmed) u(subscription, id, position)
-        where position is not null group by subscription, id) c
-    where not exists (
-        select from nuncius.positions q
-        where q.subscription_id = c.subscription and q.partition_id = c.id and q.position >= c.position)
-    on conflict do nothing;
+    perform nuncius.move_positions(v_subscriptions, v_partitions, v_confirmed, p_checked => true);
 
     if array_position(codes, null) is not null then
         for v in
@@ -381,7 +371,8 @@ begin
             select max(c.position) into v_position from nuncius.positions c
             where c.subscription_id = p_subscription and c.partition_id = v_run.partition_id;
             exit when v_position >= v_entry;
-            perform nuncius.confirm_many(array[p_subscription], array[v_run.partition_id], array[v_entry]);
+            perform nuncius.move_positions(
+                array[p_subscription], array[v_run.partition_id], array[v_entry], p_checked => true);
         end loop;
     end if;
 end $$;

@@ -1,5 +1,5 @@
 -- Producers, consumers, and when they were last active.
--- Whoever moves a consumer's place holds its lock (78021).
+-- A transaction that moves a consumer's position from a known place holds its lock (78021).
 
 -- A new producer for a topic, which is made if it is not there yet.
 create or replace function nuncius.register_producer(p_topic text)
@@ -76,61 +76,44 @@ language sql stable as $$
     ) u on true
 $$;
 
--- Moves subscriptions on, each item from one position of a partition to another, if that is where it stands: so
--- that several nodes may read for one consumer, and no entry is handed out twice. No two items are of the same
--- subscription and partition. An item that comes again with the same mover, because its answer was lost, is moved
--- once. p_items, p_keys and p_offsets belong to requests with a key: which item they are part of, and which entry
--- they get.
---
--- Answers per item with -1, if it was moved; else where it stands, or
+-- Moves consumers' positions, each item from one place to another, as move_positions does. p_items, p_keys and
+-- p_offsets belong to requests with a key: which item they are part of, and which entry they get. An item with a key
+-- that was used before is not moved. Answers per item with -1, if it was moved; else where it stands, or
 --   -2 no such subscription or partition   -3 busy, see take_locks   -5 a key is known, nothing was moved
 create or replace function nuncius.advance_many(
     p_subscriptions integer[], p_partition_ids integer[], p_from bigint[], p_to bigint[], p_movers bigint[],
     p_items integer[], p_keys text[], p_offsets bigint[], p_wait boolean default true
 ) returns bigint[] language plpgsql as $$
 declare
-    v_busy integer[] := nuncius.take_locks(78021, p_subscriptions, p_subscriptions, p_wait);
-    v_at bigint[];
+    v_from bigint[] := p_from;
+    v_known integer[];
+    v_item integer;
+    v_codes bigint[];
 begin
-    select array_agg(case
-        when a.subscription = any (v_busy) then -3
-        when s.topic_id = p.topic_id then greatest(q.position, p.first_offset)
-        else -2 end order by a.n)
-    into v_at
-    from unnest(p_subscriptions, p_partition_ids) with ordinality a(subscription, id, n)
-    left join nuncius.subscriptions s on s.subscription_id = a.subscription
-    left join nuncius.partitions p on p.partition_id = a.id
-    left join lateral (
-        select c.position from nuncius.positions c
-        where c.subscription_id = a.subscription and c.partition_id = a.id
-        order by c.position desc limit 1
-    ) q on true;
-
     if cardinality(p_items) > 0 then
-        select array_agg(case when a.at = a.origin and exists (
-            select from unnest(p_items, p_keys) k(item, key)
-            join nuncius.consumed c on c.subscription_id = a.subscription and c.request_key = k.key
-            where k.item = a.n) then -5 else a.at end order by a.n)
-        into v_at
-        from unnest(v_at, p_from, p_subscriptions) with ordinality a(at, origin, subscription, n);
+        perform nuncius.take_locks(78021, p_subscriptions, p_subscriptions, p_wait);  -- before a look at the keys
+        v_known := array(
+            select k.item from unnest(p_items, p_keys) k(item, key),
+            lateral (  -- with a limit: a plain join may become one with the whole table
+                select from nuncius.consumed c
+                where c.subscription_id = p_subscriptions[k.item] and c.request_key = k.key limit 1) c);
+        foreach v_item in array v_known loop
+            v_from[v_item] := -1;  -- it never stands there
+        end loop;
+    end if;
+    v_codes := nuncius.move_positions(p_subscriptions, p_partition_ids, p_to, v_from, p_movers, p_wait);
+    if cardinality(p_items) > 0 then
+        foreach v_item in array v_known loop
+            if v_codes[v_item] = p_from[v_item] then
+                v_codes[v_item] := -5;
+            end if;
+        end loop;
         insert into nuncius.consumed (subscription_id, request_key, partition_id, entry_offset)
         select p_subscriptions[k.item], k.key, p_partition_ids[k.item], k.entry
         from unnest(p_items, p_keys, p_offsets) k(item, key, entry)
-        where v_at[k.item] = p_from[k.item];
+        where v_codes[k.item] = -1;
     end if;
-
-    insert into nuncius.positions (subscription_id, partition_id, position, mover)
-    select a.subscription, a.id, a.target, a.mover
-    from unnest(p_subscriptions, p_partition_ids, p_from, p_to, p_movers, v_at)
-        a(subscription, id, origin, target, mover, at)
-    where a.at = a.origin;
-    return array(
-        select case when a.at = a.origin or a.at > a.origin and exists (
-            select from nuncius.positions c
-            where c.subscription_id = a.subscription and c.partition_id = a.id and c.position = a.target
-                and c.mover = a.mover) then -1 else a.at end
-        from unnest(p_subscriptions, p_partition_ids, p_from, p_to, p_movers, v_at)
-            with ordinality a(subscription, id, origin, target, mover, at, n) order by a.n);
+    return array_replace(v_codes, -4, -1);
 end $$;
 
 -- What requests with these keys got; -1 for an entry that retention has removed since then.

@@ -213,16 +213,10 @@ begin
     where s.member_id is null or (p.store_id = 1 and a.position > nuncius.next_offset(p.partition_id))
     order by a.n limit 1;
     if not found then
-        insert into nuncius.positions (subscription_id, partition_id, position)
-        select v_group, p.partition_id, max(a.position)
+        perform nuncius.move_positions(
+            array_agg(v_group), array_agg(p.partition_id), array_agg(a.position), p_checked => true)
         from unnest(p_partitions, p_positions) a(partition, position)
-        join nuncius.partitions p on p.topic_id = v_topic and p.partition = a.partition
-        group by p.partition_id
-        having max(a.position) > coalesce((
-            select q.position from nuncius.positions q
-            where q.subscription_id = v_group and q.partition_id = p.partition_id
-            order by q.position desc limit 1), 0)
-        on conflict do nothing;
+        join nuncius.partitions p on p.topic_id = v_topic and p.partition = a.partition;
     end if;
 end $$;
 

@@ -1,0 +1,60 @@
+"""Looking where consumers have something unread, and what requests with a key got: many calls become one
+`unread_many` or one `find_consumed`."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from nuncius.store.calls.moving import NO_SUBSCRIPTION, PER_CALL
+from nuncius.store.combiner.combiner import Call
+from nuncius.store.driver import Connection
+
+UNREAD = "select request, partitions, partition_ids, positions from nuncius.unread_many($1)"
+RECALL = "select request, partition, entry_offset from nuncius.find_consumed($1, $2)"
+
+
+class Unread(msgspec.Struct, frozen=True, gc=False):
+    """The partitions where a subscription may have something unread, and where it stands in them."""
+
+    partitions: list[int]
+    partition_ids: list[int]
+    positions: list[int]
+
+
+class UnreadCall(Call):
+    __slots__ = ("subscription_id",)
+
+    def __init__(self, done: Callable[[Any], None], subscription_id: int) -> None:
+        super().__init__(done, subscription_id, None, 1, PER_CALL, True)
+        self.subscription_id = subscription_id
+
+
+class RecallCall(Call):
+    __slots__ = ("request_key", "subscription_id")
+
+    def __init__(self, done: Callable[[Any], None], subscription_id: int, request_key: str) -> None:
+        super().__init__(done, subscription_id, None, 1, PER_CALL, True)
+        self.subscription_id = subscription_id
+        self.request_key = request_key
+
+
+async def unread(connection: Connection, calls: Sequence[UnreadCall], _: bool) -> list[Any]:
+    """Carries out a batch. Results: Unread or NO_SUBSCRIPTION."""
+    results: list[Unread | int] = [NO_SUBSCRIPTION] * len(calls)
+    for request, partitions, ids, positions in await connection.fetch(
+        UNREAD, [call.subscription_id for call in calls]
+    ):
+        results[request - 1] = Unread(partitions or [], ids or [], positions or [])
+    return results
+
+
+async def recall(connection: Connection, calls: Sequence[RecallCall], _: bool) -> list[Any]:
+    """Carries out a batch. Results: (partition, offset), or None where the key is new. The offset is -1 if
+    retention has removed the entry."""
+    results: list[tuple[int, int] | None] = [None] * len(calls)
+    for request, partition, offset in await connection.fetch(
+        RECALL, [call.subscription_id for call in calls], [call.request_key for call in calls]
+    ):
+        results[request - 1] = (partition, offset)
+    return results
