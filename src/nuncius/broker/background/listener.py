@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 CHANNEL = "nuncius"
 LOOK_SECONDS = 2.0
-# When the server was away, all nodes reconnect at about the same time. Until then no node counts as dead.
+# When the server was away, all nodes reconnect at about the same time. For this long none counts as dead.
 GRACE_SECONDS = 3.0
 
 # Every node holds this lock shared, on its listening connection, as long as it lives.

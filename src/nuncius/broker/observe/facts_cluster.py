@@ -42,7 +42,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A partition and its broker. Without a `broker_id` every node serves it."""
+    """A partition and its broker. `broker_id` is None if no broker is assigned."""
 
     topic: str
     partition: int

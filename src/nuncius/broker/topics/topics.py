@@ -183,7 +183,7 @@ class Topics:
                 call.partitions = [default if key is None else partition_of(key, layout) for key in call.keys]
 
     def _keep_here(self, call: PublishCall, topic: Topic) -> None:
-        """Place the entries in partitions of this store, if they may go to any partition. Refuse others."""
+        """Move entries to partitions of this store. Refuse those with a key or a chosen partition elsewhere."""
         if topic.stores is None:
             return
         chosen = {call.partitions} if type(call.partitions) is int else set(call.partitions)  # type: ignore[arg-type]
@@ -257,9 +257,7 @@ class Topics:
         return fetched
 
     def _fetched(self, call: FetchCall, done: Callable[[Any], None], result: Any) -> None:
-        call.done = (
-            done  # break the reference cycle, which would keep the fetched entries in memory for long
-        )
+        call.done = done  # break the reference cycle, which would keep the fetched entries in memory for long
         if result != ELSEWHERE:
             done(result)
         elif self.elsewhere is None:
