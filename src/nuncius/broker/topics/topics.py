@@ -183,7 +183,7 @@ class Topics:
                 call.partitions = [default if key is None else partition_of(key, layout) for key in call.keys]
 
     def _keep_here(self, call: PublishCall, topic: Topic) -> None:
-        """Move entries to partitions of this store. Refuse those with a key or a chosen partition elsewhere."""
+        """Move entries to partitions of this store. Refuse those with a key or a partition elsewhere."""
         if topic.stores is None:
             return
         chosen = {call.partitions} if type(call.partitions) is int else set(call.partitions)  # type: ignore[arg-type]
