@@ -93,7 +93,7 @@ class Counters:
     def take_on(self, duties: Duties) -> None:
         duties.add("counters", SAMPLE_SECONDS, self.sample)
 
-    # What is counted
+    # Counting
 
     def observe(self, name: str, seconds: float, calls: Sequence[Any], results: Sequence[Any]) -> None:
         """Count a batch that a combiner has carried out."""
@@ -195,7 +195,7 @@ class Counters:
         elif len(self.queues) < MOST_QUEUES:
             self.queues[queue_id] = (put, taken)
 
-    # What is told
+    # Reading
 
     @property
     def totals(self) -> dict[tuple[str, str], int]:
