@@ -41,7 +41,7 @@ FAILURES = (
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A message that a subscriber of a topic, or a consumer of a queue, could not take."""
+    """A failed delivery to a subscriber of a topic or to a consumer of a queue."""
 
     destination: str
     subscriber: str | None
@@ -54,9 +54,9 @@ class Failure:
 
 
 class Broker:
-    """Everything a node can do for a client, on one store.
+    """All operations that a node offers to clients, on one store.
 
-    What carries messages takes a callback (`..._soon`) so that it costs no task; everything else is awaited.
+    Methods that carry messages take a callback (`..._soon`), so they need no task; all others are awaited.
     """
 
     actors: Actors
@@ -82,7 +82,7 @@ class Broker:
         silence: float = SILENCE_SECONDS,
         onlooker: bool = False,
     ) -> None:
-        """An onlooker is not one of the nodes: it has no duties, and nobody has to tell it what is new."""
+        """Create a broker. An onlooker is not a node: it has no duties and gets no notifications."""
         self.limits = limits or Limits()
         self._onlooker = onlooker
         self._store = Store(dsn, patience=patience, silence=silence, max_memory=self.limits.max_memory)
@@ -95,7 +95,7 @@ class Broker:
 
     @property
     def pressure(self) -> Pressure:
-        """The memory that clients use; doors stop reading when it is high."""
+        """Return the memory that clients use. Doors stop reading when it is high."""
         return self._store.pressure
 
     @property
@@ -103,18 +103,18 @@ class Broker:
         return self._store
 
     def accompany(self, store: Store) -> None:
-        """Have another store of this node counted and given up together with the broker's."""
+        """Count the work of another store of this node, too, and give it up together with the broker's."""
         self.counters.attach(store)
         self._store.take_along(store)
 
     @property
     def holder(self) -> int:
-        """The number under which this node holds leases, and whose lock it holds as long as it lives."""
+        """Return the number under which this node holds leases. The node locks it as long as it lives."""
         return self._listener.holder
 
     @property
     def catalogue(self) -> int:
-        """Goes up when topics, partitions or subscriptions come, go or change hands."""
+        """Return a version that rises when topics, partitions or subscriptions appear, end or move."""
         return self._signals.catalogue
 
     async def start(self) -> None:
@@ -151,7 +151,7 @@ class Broker:
             self.duties.start()
 
     async def close(self) -> None:
-        """Answers what was accepted, then lets go of the store."""
+        """Answer all accepted requests, then close the store."""
         await self.feeds.close()
         await self.consuming.drain()
         await self._transactions.drain()
@@ -168,16 +168,16 @@ class Broker:
         await self.close()
 
     def transaction(self) -> Transaction:
-        """A new transaction; it begins when it is committed."""
+        """Return a new transaction. It begins in the store when it is committed."""
         return Transaction(self._transactions)
 
     async def failures(self, limit: int = 1000) -> list[Failure]:
-        """What could not be delivered, the latest first."""
+        """List failed deliveries, the latest first."""
         rows = await self._store.query("select * from nuncius.list_failures($1)", limit)
         return [Failure(*row) for row in rows]
 
     async def status(self) -> dict[str, object]:
-        """Facts about node and store, and what could not be delivered, by destination and subscriber."""
+        """Return facts about node and store, and failed deliveries by destination and subscriber."""
         failures = await self._store.query(FAILURES)
         row = (
             await self._store.query(
@@ -206,7 +206,7 @@ class Broker:
         return Counts(self.pressure.level, self.counters.connections, self.counters.by_kind())
 
     async def _counts(self) -> dict[str, object]:
-        """Of all workers together, and how many of them that is where there are several."""
+        """Sum the counts of all workers. If there are several workers, tell how many answered."""
         heard = await self.siblings.ask("counts", kind=Counts)
         connections: Counter[str] = Counter()
         messages: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Clients: names with an id, to whom messages can be addressed."""
+"""Clients: names with an id. Messages can be addressed to a client."""
 
 from dataclasses import dataclass
 
@@ -47,7 +47,7 @@ class Clients:
         return Client(*rows[0])
 
     async def find_or_register(self, name: str, mode: int = FULL) -> Client:
-        """The client of that name, made if there is none."""
+        """Return the client of that name. Register it if it does not exist."""
         try:
             return await self.find(name)
         except NoSuchClient:

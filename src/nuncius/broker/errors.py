@@ -1,13 +1,13 @@
-"""What a caller of the broker may get instead of an answer. Doors map each to their protocol in one place.
+"""Errors of the broker. Each door maps them to its protocol in one place.
 
-The store's own errors (unavailable, outcome unknown) belong to the family: they pass through unchanged.
+The store's own errors (unavailable, outcome unknown) pass through unchanged.
 """
 
 from nuncius.store.errors import CallFailed, OutcomeUnknown, StoreError, StoreUnavailable
 
 
 class BrokerError(Exception):
-    """Base of what the broker raises itself."""
+    """Base of the errors that the broker raises itself."""
 
 
 class InvalidInput(BrokerError):
@@ -19,7 +19,7 @@ class TooLarge(InvalidInput):
 
 
 class NotFound(BrokerError):
-    """Base of "there is no such thing"."""
+    """Base of the errors for things that do not exist."""
 
 
 class NoSuchClient(NotFound):
@@ -39,7 +39,7 @@ class NoSuchSubscription(NotFound):
 
 
 class TakenOver(BrokerError):
-    """A durable subscription goes on elsewhere, because its subscriber has come there."""
+    """A durable subscription is read elsewhere now: its subscriber has connected there."""
 
 
 class AlreadyExists(BrokerError):
@@ -51,11 +51,11 @@ class NotAllowed(BrokerError):
 
 
 class KeyReused(BrokerError):
-    """A key that stands for one request was sent with another."""
+    """An idempotency key was sent before, with another request."""
 
 
 class NotHeld(BrokerError):
-    """A lease is not the caller's, or not any more. Unless it was settled, its message comes again."""
+    """The caller does not hold the lease (any more). Unless it was settled, its message is redelivered."""
 
 
 __all__ = [

@@ -1,7 +1,7 @@
-"""The memory that one connection makes the node use, and the deadlines for what it has begun.
+"""The memory that one connection makes the node use, and the deadlines for its requests.
 
 A client has a few seconds for its greeting, and may not stop in the middle of a request for long. Between
-requests it may be silent for ever. The connections of a door are looked at together, about once a second.
+requests it may be silent for ever. All connections of a door are checked together, about once a second.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from nuncius.broker.model import Pressure
 
 log = logging.getLogger(__name__)
 
-SMALL = 4 << 10  # bytes of answers that are counted with the next look at all connections only
-LARGE = 64 << 10  # bytes of an answer that is counted at once, and not copied on its way
+SMALL = 4 << 10  # smaller answers are counted at the next check of all connections
+LARGE = 64 << 10  # larger answers are counted at once, and not copied on their way
 GIVEN_BACK = 256 << 10  # bytes that are returned to the operating system at once when a connection ends
 MUCH = 16 << 10  # bytes that make a connection worth disconnecting
 STALLED_SECONDS = 3.0  # without reading anything, while the node's memory is full
@@ -31,7 +31,7 @@ class Transport(Protocol):
 
 
 class Gone(asyncio.Transport):
-    """In the place of a transport that is lost, so that what was written to it can be freed."""
+    """Stand-in for a lost transport, so that the data written to the lost one can be freed."""
 
     def is_closing(self) -> bool:
         return True
@@ -54,7 +54,7 @@ NO_TRANSPORT = Gone()
 
 
 class Footprint:
-    """Bytes that one connection makes the node keep: of a request that has begun, of an open transaction, and
+    """Bytes that one connection makes the node keep: of an incomplete request, of an open transaction, and
     of answers that the client has not read."""
 
     __slots__ = (
@@ -77,8 +77,8 @@ class Footprint:
         passed: Callable[[], int],
         cut_off: Callable[[str], None],
     ) -> None:
-        """`passed` returns how many bytes were read and written so far, `cut_off` ends the connection for a
-        reason."""
+        """Start at zero. `passed` returns how many bytes were read and written so far; `cut_off` ends the
+        connection for a reason."""
         self._pressure = pressure
         self._transport = transport
         self._passed = passed
@@ -88,27 +88,27 @@ class Footprint:
         self._is_over = False
         self.held = 0
         self.incomplete = 0
-        """Bytes of a request that has not ended yet; not 0 if one has begun."""
+        """Bytes received of an incomplete request; 0 if there is none."""
         self.unread = 0
 
     def begin(self, size: int) -> None:
-        """Note that so many bytes of a request have arrived, and not its end."""
+        """Record the size of an incomplete request."""
         if size != self.incomplete:
             more, self.incomplete = size - self.incomplete, size
             self.keep(more)
 
     def keep(self, more: int) -> None:
-        """Note that the connection keeps so many bytes more for later, as in a transaction, or fewer."""
+        """Add to the bytes that the connection keeps, as for a transaction. A negative number frees them."""
         if not self._is_over:
             self._pressure.hold(self, more)
 
     def sent(self, size: int) -> None:
-        """Note that so many bytes are about to be written."""
+        """Count bytes that are about to be written."""
         self.unread += size
         self.keep(size)
 
     def measure(self) -> None:
-        """Count what the client has not read of what was written."""
+        """Record how many written bytes the client has not read."""
         unread = self._transport.get_write_buffer_size()
         if unread != self.unread:
             more, self.unread = unread - self.unread, unread
@@ -127,12 +127,12 @@ class Footprint:
         self._mark = passed
 
     def is_stalled(self, now: float) -> bool:
-        """Whether the client does not read, and the node needs the memory."""
+        """Return True if the client does not read and the node needs the memory."""
         unmoved = now - self._moved_at
         return unmoved > STALLED_SECONDS and self.held > MUCH and self._pressure.is_full
 
     def is_stuck(self, now: float) -> bool:
-        """Whether a connection that is to be closed will never be."""
+        """Return True if a closing connection has made no progress for too long."""
         return now - self._moved_at > CLOSING_SECONDS
 
     def cut_off(self, reason: str) -> None:
@@ -140,12 +140,12 @@ class Footprint:
         self.clear()
 
     def end(self) -> None:
-        """The connection is lost."""
+        """Release everything when the connection is lost."""
         self.clear()
         self._transport = NO_TRANSPORT
 
     def clear(self) -> None:
-        """The connection is about to end: it does not count any more."""
+        """Stop counting a connection that is about to end."""
         if self.held > GIVEN_BACK:
             self._pressure.give_back_soon()
         if self.held:
@@ -154,14 +154,14 @@ class Footprint:
 
 
 class Watched(Protocol):
-    """A connection that is looked at now and then."""
+    """A connection whose deadlines are checked about once a second."""
 
     def look(self, now: float) -> None:
         """End the connection if it has run out of time."""
 
 
 class Watch:
-    """Looks at the connections of a door, as long as there are some."""
+    """Timer that checks the connections of a door, as long as there are some."""
 
     def __init__(self, limits: Limits, connections: Callable[[], Collection[Watched]]) -> None:
         self._connections = connections
@@ -169,7 +169,7 @@ class Watch:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """There is a connection."""
+        """Start the timer if it does not run."""
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._period, self._look, loop)
@@ -189,7 +189,7 @@ class Watch:
 
 
 class CutOffs:
-    """Writes at most one line every few seconds about connections that were disconnected."""
+    """Log of connections that were disconnected: at most one line every few seconds."""
 
     def __init__(self) -> None:
         self._unsaid = 0

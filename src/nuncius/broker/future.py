@@ -1,4 +1,4 @@
-"""From callbacks to awaitables. The path of messages uses callbacks: no task per message."""
+"""Futures for callers that await. The path of messages uses callbacks, to need no task per message."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def new() -> tuple[asyncio.Future[Any], Callable[[Any], None]]:
-    """A future and the callback that completes it with a result or an exception."""
+    """Return a future and the callback that completes it with a result or an exception."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     return future, partial(_complete, future)
 

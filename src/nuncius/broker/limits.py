@@ -1,6 +1,6 @@
-"""Limits on what comes from outside, and the checks that keep them.
+"""Limits on input from clients, and the checks that enforce them.
 
-A value that passes here cannot make PostgreSQL refuse a batch, so no message can fail its neighbours.
+PostgreSQL never refuses a batch for a value that passes here, so no message can fail others of its batch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,15 +26,15 @@ class Limits:
     max_batch: int = 10_000
     max_partitions: int = 1000
     max_attempts: int = 10
-    """Deliveries of a message that nobody acknowledges, before it becomes a dead letter."""
+    """Failed deliveries after which a message becomes a dead letter."""
     retry_delay: float = 2.0
-    """Seconds from a failed delivery to the next."""
+    """Seconds from a failed delivery to the redelivery."""
     max_memory: int = 512 << 20
-    """Bytes that clients may make a process keep: requests that are not answered, and answers not read."""
+    """Bytes that clients may make a process keep: unanswered requests and unread answers."""
     greeting_seconds: float = 10.0
-    """From a connection's begin to its first complete request."""
+    """Seconds from the start of a connection to its first complete request."""
     progress_seconds: float = 60.0
-    """Without a byte in the middle of a request."""
+    """Seconds without a byte in the middle of a request."""
 
 
 def check_name(kind: str, name: str) -> None:
@@ -48,7 +48,7 @@ def check_name(kind: str, name: str) -> None:
 
 
 def check_subscriber(name: str) -> None:
-    """Refuse what is no name, and the names of jobs."""
+    """Refuse an invalid name, and the names of jobs."""
     check_name("subscriber", name)
     check_not_of_job(name)
 
@@ -60,7 +60,7 @@ def check_not_of_job(name: str) -> None:
 
 
 def check_bodies(limits: Limits, bodies: Sequence[bytes]) -> int:
-    """Answers the size of the bodies together."""
+    """Return the total size of the bodies."""
     if not bodies:
         raise InvalidInput("there is nothing to send")
     if len(bodies) > limits.max_batch:
@@ -84,7 +84,7 @@ def check_keys(limits: Limits, keys: Sequence[str | None], count: int) -> None:
 
 
 def check_headers(limits: Limits, headers: Sequence[str | None], count: int) -> None:
-    """Headers are JSON text: an object of strings."""
+    """Refuse headers that are not JSON text of an object of strings."""
     if len(headers) != count:
         raise InvalidInput("there must be as many headers as messages")
     for text in headers:
@@ -130,7 +130,7 @@ def check_count(count: int) -> None:
 
 
 def _check_text(what: str, text: str) -> None:
-    """PostgreSQL's text holds every character but NUL, and no half of a surrogate pair."""
+    """Refuse NUL and lone surrogates, which PostgreSQL's text cannot hold."""
     if "\0" in text:
         raise InvalidInput(f"{what} has no NUL character")
     try:

@@ -1,4 +1,4 @@
-"""What the broker's callers handle: the data of the domain, from wherever it is made."""
+"""Data classes of the domain, for the broker's callers, in one place."""
 
 from nuncius.broker.clients import FULL, READ_ONLY, Client
 from nuncius.broker.delivery.feed import Feed

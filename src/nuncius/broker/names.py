@@ -1,8 +1,8 @@
-"""Names that a node has looked up before.
+"""Cache of names that a node has looked up.
 
-A message that names an unknown topic has to wait for the look-up. Those behind it, from the same sender to
-the same topic, must not overtake it: a publisher's counts would arrive out of order. So everybody who
-asks for a name that is being looked up stands in line for it.
+A message that names an unknown topic has to wait for the look-up. Later messages from the same sender to the
+same topic must not overtake it: a publisher's counts would arrive out of order. So all callers that ask for
+a name that is being looked up wait in line, in order of asking.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ class Names(Generic[V]):
         self._known: OrderedDict[str, V] = OrderedDict()
         self._in_line: dict[str, list[Callable[[V | Exception], None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._forgotten = 0  # how often something was
+        self._forgotten = 0  # how often names were forgotten
 
     def known(self, name: str) -> V | None:
-        """What the name stands for, unless it has to be looked up. While somebody stands in line for it, it
-        is not known to those behind, whatever has been learned meanwhile."""
+        """Return the value of the name, or None if it has to be looked up. While callers wait in line for
+        it, later callers get None, too, even if the value has been learned meanwhile."""
         return None if name in self._in_line else self._known.get(name)
 
     def when_known(self, name: str, then: Callable[[V | Exception], None]) -> None:
-        """Calls `then` with what the name stands for, at once if it is known, in order of asking."""
+        """Call `then` with the value of the name, at once if it is known, in order of asking."""
         value = self.known(name)
         if value is not None:
             then(value)

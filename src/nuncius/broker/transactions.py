@@ -1,4 +1,4 @@
-"""Transactions: what a client sends and acknowledges, all together or not at all."""
+"""Transactions: sends and acknowledgements of a client that take effect together or not at all."""
 
 import asyncio
 import logging
@@ -24,11 +24,11 @@ log = logging.getLogger(__name__)
 
 MAX_STEPS = 100_000
 MAX_BYTES = 64 << 20
-AT_A_TIME = POOL_SIZE // 2  # a transaction may wait for a lock, and the pool is there for others, too
+AT_A_TIME = POOL_SIZE // 2  # a transaction may wait for a lock, and other work needs the pool, too
 
 
 class Transaction:
-    """Collects steps; nothing happens before `commit_soon`, and dropping it is all an abort takes."""
+    """Steps collected for one commit. Nothing happens before `commit_soon`; to abort, drop the object."""
 
     def __init__(self, transactions: "Transactions") -> None:
         self._transactions = transactions
@@ -76,7 +76,7 @@ class Transaction:
         self.said.append((feed, partition, offset, cumulative, reason))
 
     def commit_soon(self, done: Callable[[Any], None]) -> None:
-        """Everything happens, or nothing does; `done` gets None or an exception."""
+        """Carry out all steps or none. `done` gets None or an exception."""
         self._transactions.start(self._commit(done))
 
     def _add(self, steps: int, size: int = 0) -> None:
@@ -155,7 +155,7 @@ class Transactions:
 
 
 class _Acknowledged:
-    """What a transaction says to feeds. They are told at once, and asked to forget it if it fails."""
+    """Acknowledgements of a transaction. Feeds note them at once, and undo them if the transaction fails."""
 
     def __init__(self, said: list[tuple[Feed, int, int, bool, str | None]]) -> None:
         self._taken: list[tuple[Feed, Mapping[Place, Given]]] = []

@@ -1,1 +1,1 @@
-"""PostgreSQL: the embedded server, migrations, and the way to the stored procedures."""
+"""PostgreSQL: the embedded server, migrations, and calls of the stored procedures."""

@@ -1,4 +1,4 @@
-"""Open one connection to PostgreSQL: directly or through a pooler, only where writes are accepted, in time.
+"""Connections to PostgreSQL: direct or through a pooler, to servers that accept writes, with a timeout.
 
 Settings are made after connecting, not in the start-up packet: a pooler refuses start-up parameters that it
 does not know.
@@ -15,17 +15,17 @@ import asyncpg
 from nuncius.store.driver import Connection
 from nuncius.store.errors import UnsupportedServer
 
-# What a dead or dying connection looks like. A failed statement is none of these.
+# Errors of a dead or dying connection. A failed statement raises none of these.
 CONNECTION_ERRORS: tuple[type[Exception], ...] = (
     OSError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
-    asyncpg.OperatorInterventionError,  # the server is shutting down, starting up or was told to drop us
+    asyncpg.OperatorInterventionError,  # the server shuts down, starts up or was told to end the session
     asyncpg.TooManyConnectionsError,
     asyncpg.ReadOnlySQLTransactionError,  # the server was demoted under the connection
 )
-# The server undid the transaction and asks to try again.
+# The server rolled the transaction back and asks to try again.
 TRANSIENT_ERRORS: tuple[type[Exception], ...] = (
     asyncpg.SerializationError,
     asyncpg.DeadlockDetectedError,
@@ -42,7 +42,7 @@ do $$ begin
     end if;
 end $$"""
 
-# Seconds after which either side notices that the other machine has vanished.
+# Seconds after which either side notices that the other machine is gone.
 _IDLE, _INTERVAL, _COUNT, _UNACKNOWLEDGED = 30, 10, 3, 60
 _SOCKET_OPTIONS = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -57,7 +57,7 @@ _SOCKET_OPTIONS = (
         if hasattr(socket, option)  # Linux has them all
     ),
 )
-# Without these the server keeps the locks of a node that has vanished for two hours.
+# Without these the server keeps the locks of a node whose machine is gone for two hours.
 _SERVER_KEEPALIVE = {
     "tcp_keepalives_idle": f"{_IDLE}",
     "tcp_keepalives_interval": f"{_INTERVAL}",
@@ -65,14 +65,14 @@ _SERVER_KEEPALIVE = {
     "tcp_user_timeout": f"{_UNACKNOWLEDGED}s",
 }
 
-# A busy pooler may by chance give a connection the same session once more.
+# A busy pooler may by chance give a connection the same session again.
 CHECKS = 10
 
 Host = tuple[str | None, int | None]
 
 
 def hosts(dsn: str) -> list[Host]:
-    """List the hosts of an address that names several, as the driver reads it. A single one is left to it."""
+    """List the hosts of an address with several, as the driver reads it. Leave a single one to the driver."""
     parsed = urlsplit(dsn)
     query = {name: values[-1] for name, values in parse_qs(parsed.query).items()}
     named, ports = unquote(parsed.netloc.rpartition("@")[2]), ""
@@ -91,7 +91,7 @@ def hosts(dsn: str) -> list[Host]:
 
 
 def _each(ports: list[str], names: list[str]) -> list[str]:
-    """Give every host its port; a single one is for all of them."""
+    """Give every host its port. A single port is for all hosts."""
     if len(ports) not in (1, len(names)):
         raise ValueError(f"the store's address has {len(names)} hosts and {len(ports)} ports")
     return ports * len(names) if len(ports) == 1 else ports
@@ -154,7 +154,7 @@ async def connect_anywhere(
 
 
 def set_all(settings: Mapping[str, str]) -> str:
-    """Write the statements that make settings for the rest of a session."""
+    """Return the statements that make settings for the rest of a session."""
     return "".join(f"set {name} to '{value}';\n" for name, value in settings.items())
 
 
@@ -195,7 +195,7 @@ async def refuse_transaction_pooling(dsn: str, connection: Connection, *, host: 
 
 
 async def _session(connection: Connection) -> int:
-    """Ask for the process that serves the session; in a transaction, over which a pooler keeps it."""
+    """Return the server process of the session. Ask in a transaction, because a pooler keeps it for one."""
     async with connection.transaction():
         process: int = await connection.fetchval("select pg_backend_pid()")
     return process

@@ -1,9 +1,9 @@
-"""Find the server of a store, watch it, and make all connections of the store to it.
+"""The connector: finds the server of a store, watches it, and makes all connections of the store to it.
 
 One connection, the heartbeat, asks the server once a second whether it accepts writes. While it does, any
 other call may take as long as it needs: it waits for a lock, or has much to do. When the server is silent for
 too long, or accepts no writes any more, the store looks for a server again, at all hosts of its address, and
-leaves all connections to this one. So calls need no deadlines of their own. Why:
+breaks off all connections to the old one. So calls need no deadlines of their own. Why:
 docs/decisions/0015-heartbeat.md.
 """
 
@@ -32,9 +32,9 @@ log = logging.getLogger(__name__)
 SILENCE_SECONDS = 10.0
 HEARTBEAT_SECONDS = 1.0
 RECONNECT_SECONDS = 0.2
-STAGGER_SECONDS = 0.25  # by which a host of an address is preferred to the next
-# A node that was suspended itself must not blame the server for it: it waits in so many parts, and only one
-# of them is over as soon as the node wakes.
+STAGGER_SECONDS = 0.25  # head start of each host of an address over the next one
+# A node that was suspended itself must not consider the server silent: it waits in so many parts, and only
+# one of them is over when the node resumes.
 PARTS = 4
 
 
@@ -49,12 +49,12 @@ class Connector:
         self._given_up = False
         self._left: asyncio.Future[None]  # done when all connections to the server are broken off
         self.problem = ""
-        """Why no server is found, in the servers' words; empty while there is one."""
+        """Why no server was found, in the servers' words; empty while there is one."""
         self.away_since: float | None = None
-        """The loop's time when the server was lost, or heard for the last time; None while there is one."""
+        """The loop's time when the server was lost, or answered last; None while there is one."""
 
     async def open(self) -> None:
-        """Find the server; raise StoreUnavailable if no host is one that accepts writes."""
+        """Find the server. Raise StoreUnavailable if no host accepts writes."""
         try:
             heartbeat = await self._find(persistent=False)
         except CONNECTING_ERRORS as error:
@@ -72,7 +72,7 @@ class Connector:
         self._watching = asyncio.create_task(self._watch(heartbeat))
 
     async def connect(self, name: str, settings: Mapping[str, str] | None = None) -> Connection:
-        """Open a connection to the server, once there is one. A refusal is one of CONNECTING_ERRORS."""
+        """Open a connection to the server, as soon as there is one. A refusal is one of CONNECTING_ERRORS."""
         await self._found.wait()
         if self._given_up:
             raise StoreUnavailable("the node is stopping; nothing was stored")
@@ -94,13 +94,13 @@ class Connector:
         return connection
 
     def give_up(self) -> None:
-        """Break off all connections and make no more: whatever waits for the store is refused."""
+        """Break off all connections and make no more. Refuse all calls that wait for the store."""
         self._given_up = True
         self._found.set()
         self._break_off()
 
     async def close(self) -> None:
-        """End whatever connections are left."""
+        """End all remaining connections."""
         if self._watching is not None:
             self._watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -109,7 +109,7 @@ class Connector:
 
     def _break_off(self) -> None:
         if self._watching is None:
-            return  # there are none yet
+            return  # no connections yet
         self._left.set_result(None)
         self._left = asyncio.get_running_loop().create_future()
         for connection in list(self._made):
@@ -133,8 +133,8 @@ class Connector:
             heartbeat.terminate()
 
     async def _until_lost(self, heartbeat: Connection) -> bool:
-        """Wait until the server is silent, has ended the heartbeat, or accepts no writes any more. Answer
-        whether it is the last: then it refuses calls itself, and none has to be broken off."""
+        """Wait until the server is silent, has ended the heartbeat, or accepts no writes any more. Return
+        True in the last case: the server refuses calls itself, and connections are broken off later."""
         lost = asyncio.Event()
         heartbeat.add_termination_listener(lambda _: lost.set())
         while True:
@@ -162,8 +162,8 @@ class Connector:
             return False
 
     async def _find(self, *, persistent: bool) -> Connection:
-        """Connect the heartbeat to the first host that accepts writes. All hosts are tried beside each other:
-        a silent one does not keep the others waiting."""
+        """Connect the heartbeat to the first host that accepts writes. Try all hosts concurrently, so that a
+        silent one does not delay the others."""
         said: dict[Host, str] = {}
         attempts = [
             asyncio.ensure_future(self._reach(host, place * STAGGER_SECONDS, said, persistent=persistent))
@@ -225,6 +225,6 @@ def _abandon(connecting: asyncio.Future[Connection]) -> None:
 
 
 def _heed(beat: asyncio.Future[str]) -> None:
-    """Look at the outcome, so that it does not count as overlooked when the watching ends before."""
+    """Retrieve the exception, so that asyncio does not report it as never retrieved."""
     if not beat.cancelled():
         beat.exception()

@@ -1,7 +1,7 @@
-"""The environment variables that programs of Nuncius read, and what they stand for.
+"""The environment variables that programs of Nuncius read.
 
-An option goes before its variable, a variable before the default; an empty variable counts as not set. Where
-several variables say which store, its address goes before its data directory.
+An option takes precedence over its variable, a variable over the default; an empty variable counts as not
+set. For the store, its address takes precedence over its data directory.
 """
 
 import os
@@ -22,17 +22,17 @@ NAMES = (STORE, DATA_DIR, URL, HTTP, ZEROMQ, TRIBBLER, SPARK_MASTER, DEBUG)
 
 
 def value(name: str) -> str | None:
-    """The value of a variable; None if it is not set, or empty."""
+    """Return the value of a variable; None if it is not set, or empty."""
     return os.environ.get(name) or None
 
 
 def debugging() -> bool:
-    """Whether failures are shown with all their details."""
+    """Return True if failures are shown with all their details."""
     return value(DEBUG) not in {None, "0"}
 
 
 def default_data_dir() -> Path:
-    """The data directory of the embedded server, unless an option names another."""
+    """Return the data directory of the embedded server, unless an option names another."""
     if chosen := value(DATA_DIR):
         return Path(chosen)
     home = os.environ.get("XDG_DATA_HOME")

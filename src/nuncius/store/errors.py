@@ -1,8 +1,8 @@
-"""What can go wrong with a store. Every message says what to do about it."""
+"""Errors of a store. Every message says what to do about it."""
 
 
 class StoreError(Exception):
-    """Base of everything the store raises itself."""
+    """Base of the errors that the store raises itself."""
 
 
 class DataDirectoryError(StoreError):
@@ -14,7 +14,7 @@ class ServerStartError(StoreError):
 
 
 class UnsupportedServer(StoreError):
-    """The PostgreSQL server is too old for us, or the database has another encoding."""
+    """The PostgreSQL server is too old, behind an unsuitable pooler, or the database has another encoding."""
 
 
 class DatabaseTooNew(StoreError):
@@ -22,11 +22,11 @@ class DatabaseTooNew(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The store did not answer for longer than callers are made to wait; nothing was stored."""
+    """The store did not answer within the time that callers wait; nothing was stored."""
 
 
 class OutcomeUnknown(StoreError):
-    """The connection broke while the call was under way; it may or may not have been carried out."""
+    """The connection broke during the call. The call may or may not have been carried out."""
 
 
 class CallFailed(StoreError):

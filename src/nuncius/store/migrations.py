@@ -1,11 +1,11 @@
-"""Brings a database to the schema this program knows.
+"""Migrations: bring a database to the schema this program knows.
 
 `sql/migrations/` holds numbered changes of tables, each applied once. `sql/procedures/` holds
-functions that can be replaced at any time; all of them are made again at the end of every run, so
-each has one readable file that is its truth. `sql/tables/` is the current schema for readers, and a
+functions that can be replaced at any time; all of them are created again at the end of every run, so
+each has one readable file that is its source. `sql/tables/` is the current schema for readers, and a
 test keeps it in agreement with the migrations.
 
-`migrate` and `pending_sql` share one script, so what an administrator reviews is what we run.
+`migrate` and `pending_sql` share one script, so an administrator reviews exactly what runs.
 """
 
 import importlib.resources
@@ -20,7 +20,7 @@ from nuncius.store.driver import Connection
 from nuncius.store.errors import DatabaseTooNew, StoreError, UnsupportedServer
 
 OLDEST_SERVER = 15
-LOCK = 0x6E756E63697573  # "nuncius": an advisory lock nobody takes by accident
+LOCK = 0x6E756E63697573  # "nuncius": no other program takes this advisory lock by accident
 
 _FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 _PROLOGUE = f"""\
@@ -40,7 +40,7 @@ comment on table nuncius.migrations is 'The numbered changes this database has h
 _RECORD = """\
 insert into nuncius.migrations (version, name) values ({0.version}, '{0.name}');
 """
-# Stops a printed script when the database is not where it was when the script was printed.
+# Stops a printed script if the database's version has changed since it was printed.
 _GUARD = """\
 do $guard$
 begin
@@ -62,10 +62,10 @@ class Migration:
 
 
 async def migrate(connection: Connection, *, sql: Traversable | None = None) -> list[int]:
-    """Applies what is missing, all of it or nothing, and returns the numbers applied.
+    """Apply the missing migrations, all or none, and return their numbers.
 
-    Safe to call from many nodes at once: the first does the work, the others find it done. Nothing
-    is touched, and no lock is taken, when the database is up to date.
+    Safe to call from many nodes at once: the first does the work, the others find it done. When the
+    database is up to date, nothing is changed and no lock is taken.
     """
     require_supported(connection.get_server_version().major)
     require_unicode(await connection.fetchval("show server_encoding"))
@@ -74,7 +74,7 @@ async def migrate(connection: Connection, *, sql: Traversable | None = None) -> 
             return []
         async with connection.transaction():
             await connection.execute(_PROLOGUE)
-            after = await current(connection, sql=sql)  # again: somebody may have migrated while we waited
+            after = await current(connection, sql=sql)  # again: another node may have migrated meanwhile
             pending = _after(after, sql)
             if pending:
                 await connection.execute("".join(_steps(pending, sql)))
@@ -84,7 +84,7 @@ async def migrate(connection: Connection, *, sql: Traversable | None = None) -> 
 
 
 def require_unicode(encoding: str) -> None:
-    """Refuses a database that cannot hold every name and key."""
+    """Refuse a database that cannot hold every name and key."""
     if encoding != "UTF8":
         raise UnsupportedServer(
             f"this database has the encoding {encoding}; nuncius needs UTF8: "
@@ -93,7 +93,7 @@ def require_unicode(encoding: str) -> None:
 
 
 def require_supported(major: int) -> None:
-    """Refuses a server whose major version is too old for our SQL."""
+    """Refuse a server whose major version is too old."""
     if major < OLDEST_SERVER:
         raise UnsupportedServer(
             f"this server is PostgreSQL {major}; nuncius needs {OLDEST_SERVER} or newer: "
@@ -102,7 +102,7 @@ def require_supported(major: int) -> None:
 
 
 async def version(connection: Connection) -> int | None:
-    """The number of the newest change a database has had; None when it has no schema of ours."""
+    """Return the number of the last migration of a database; None if it has no schema of ours."""
     if await connection.fetchval("select to_regclass('nuncius.migrations')") is None:
         return None
     newest_applied: int | None = await connection.fetchval("select max(version) from nuncius.migrations")
@@ -110,12 +110,12 @@ async def version(connection: Connection) -> int | None:
 
 
 def newest(*, sql: Traversable | None = None) -> int:
-    """The number of the newest change this program knows."""
+    """Return the number of the newest migration this program knows."""
     return max((migration.version for migration in _migrations(sql)), default=0)
 
 
 def pending_sql(after: int = 0, *, sql: Traversable | None = None) -> str:
-    """One script for psql with the effect of `migrate` on a database at version `after`."""
+    """Return a script for psql with the effect of `migrate` on a database at version `after`."""
     pending = _after(after, sql)
     if not pending:
         return f"-- A database at version {after} is up to date.\n"
@@ -131,7 +131,7 @@ def pending_sql(after: int = 0, *, sql: Traversable | None = None) -> str:
 
 
 async def current(connection: Connection, *, sql: Traversable | None = None) -> int:
-    """The database's version, 0 when it has none; refused when it is newer than ours."""
+    """Return the database's version, 0 if it has none. Refuse one that is newer than this program's."""
     found = await version(connection) or 0
     if found > newest(sql=sql):
         raise DatabaseTooNew(
@@ -156,7 +156,7 @@ def _steps(pending: list[Migration], sql: Traversable | None) -> Iterator[str]:
 
 
 def _terminated(sql: str) -> str:
-    """A file's text, ended whether or not its author ended it; an empty statement does no harm."""
+    """Return the text of a file with a semicolon at the end. An empty statement does no harm."""
     return sql.rstrip() + "\n;\n"
 
 
@@ -174,7 +174,7 @@ def _migrations(sql: Traversable | None) -> list[Migration]:
 
 
 def _sql_files(folder: str, sql: Traversable | None) -> list[Traversable]:
-    """The SQL files of a folder in name order, from a checkout or a wheel alike."""
+    """Return the SQL files of a folder in name order, from a checkout or a wheel."""
     root = sql or importlib.resources.files("nuncius.store") / "sql"
     try:
         files = list((root / folder).iterdir())

@@ -1,4 +1,4 @@
-"""Names that the store keeps for itself; its procedures know them, too."""
+"""Names reserved by the store; its procedures know them, too."""
 
 JOBS = "nuncius:"
 """Subscribers whose names begin with this are jobs."""

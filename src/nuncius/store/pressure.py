@@ -1,15 +1,15 @@
-"""The memory that clients make a node use, kept within one budget.
+"""Backpressure: the memory that clients make a node use, kept within one budget.
 
-Each byte counts once, as one of these: a request that was accepted and is not answered (`add`), a request
-that has begun to arrive or an answer that the client has not read yet (`hold`, by connection), or an answer
-that is being looked up, by its expected size (`reserve`). As the budget fills:
+Each byte counts once, as one of these: an accepted request without an answer (`add`), an incomplete request
+or an answer that the client has not read yet (`hold`, by connection), or an answer that is being looked up,
+by its expected size (`reserve`). As the budget fills:
 
 - from a quarter of it held by connections, large answers are looked up one at a time;
-- above half of it held by connections, none are, and connections are disconnected that do not move for a
-  moment; above three quarters those that move least;
+- above half of it held by connections, none are, and connections without progress in a short time are
+  disconnected; above three quarters those with the least progress;
 - above three quarters of it in all, doors stop reading sockets until half of it is free.
 
-So clients that do not read cannot take away what well-behaved clients need.
+So clients that do not read cannot use up the memory that well-behaved clients need.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 BUDGET = 512 << 20
-GLANCE_SECONDS = 0.25  # in which a connection that is read moves
+GLANCE_SECONDS = 0.25  # a connection whose client reads makes progress within this time
 GIVE_BACK_SECONDS = 0.25
 
 
 class Holder(Protocol):
-    """A connection that makes the node keep bytes."""
+    """A connection for which the node keeps bytes."""
 
     held: int
 
@@ -45,7 +45,7 @@ class Pressure:
         self.level = 0
         """Bytes of all kinds."""
         self.held = 0
-        """Bytes of requests that have begun, and of answers that are not read yet."""
+        """Bytes of incomplete requests, and of answers that are not read yet."""
         self._holders: dict[Holder, None] = {}
         self._waiting: dict[Callable[[], None], None] = {}
         self._reserved = 0
@@ -59,7 +59,7 @@ class Pressure:
 
     @property
     def is_full(self) -> bool:
-        """Whether connections hold so much that those which do not move are disconnected."""
+        """Return True if connections hold so much that stalled ones are disconnected."""
         return self.held > self.budget // 4
 
     # Accepted requests
@@ -88,7 +88,7 @@ class Pressure:
     # Connections
 
     def hold(self, holder: Holder, more: int) -> None:
-        """Note that a connection holds so many bytes more, or fewer if the number is negative."""
+        """Add to the bytes that a connection holds. A negative number frees them."""
         holder.held += more
         self.held += more
         self.level += more
@@ -110,7 +110,7 @@ class Pressure:
         self._glance = loop.call_later(GLANCE_SECONDS, self._relieve, marks)
 
     def _relieve(self, marks: dict[Holder, int]) -> None:
-        """Disconnect the slowest connections since the marks, of several alike those first that hold most."""
+        """Disconnect the slowest connections since the marks; of equally slow ones, the largest first."""
         self._glance = None
         moved = {each: each.passed() - mark for each, mark in marks.items() if each in self._holders}
         for each in sorted(moved, key=lambda holder: (moved[holder], -holder.held)):
@@ -123,13 +123,13 @@ class Pressure:
             self._admit()
 
     def give_back_soon(self) -> None:
-        """A connection that held much has ended: return its memory to the operating system."""
+        """Return the memory of a large connection that has ended to the operating system, soon."""
         if not self._giving_back:
             self._giving_back = True
             asyncio.get_running_loop().call_later(GIVE_BACK_SECONDS, self._give_back)
 
     def _give_back(self) -> None:
-        """Python keeps what is in reference cycles for long, and the C library keeps what is freed."""
+        """Collect reference cycles, which Python keeps for long, and trim the memory the C library keeps."""
         self._giving_back = False
         gc.collect()
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
@@ -139,7 +139,7 @@ class Pressure:
     # Answers that are being looked up
 
     def try_reserve(self, size: int) -> bool:
-        """Reserve room for an answer of about that size, if there is some at once."""
+        """Reserve room for an answer of about that size, if there is room at once."""
         if self._look_ups or not self._has_room(size):
             return False
         self._take(size)
@@ -159,7 +159,7 @@ class Pressure:
             raise
 
     def release(self, size: int) -> None:
-        """The answer has been sent, or there is none."""
+        """Free the room of an answer that was sent, or did not come."""
         self._reserved -= size
         self.level -= size
         if self._look_ups:
@@ -168,7 +168,7 @@ class Pressure:
             self._resume()
 
     def _has_room(self, size: int) -> bool:
-        """One answer at a time has room even when slow clients hold much, so that others get their turn."""
+        """Return True if there is room. One answer at a time has room even when slow clients hold much."""
         if not self._reserved:
             return self.held <= self.budget // 2
         return self.held + self._reserved + size <= self.budget // 4

@@ -17,12 +17,12 @@ from nuncius.store.driver import Connection, Pool
 from nuncius.store.errors import CallFailed, OutcomeUnknown, StoreUnavailable
 from nuncius.store.pressure import BUDGET, Pressure
 
-# A node's batches hold a lock for milliseconds; who holds it longer is somebody's transaction.
+# A node's batches hold a lock for milliseconds; only a client's or application's transaction holds it longer.
 BATCH_LOCK_TIMEOUT = "20ms"
 # The right plans are known, and must not depend on when a table was last analysed: a queue is empty one
-# moment and long the next. Set on connections, because a procedure that sets them pays for it each call.
+# moment and long the next. Set on connections, because in a procedure the setting costs time at each call.
 PLANS = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_bitmapscan": "off"}
-# A node relies on seeing what was committed before it got a lock, whatever is usual in the database.
+# A node must see what was committed before it got a lock, whatever the database's default is.
 ISOLATION = {"default_transaction_isolation": "read committed"}
 # A call on a pooled connection opens no cursor and does not listen; it might leave a lock or a setting.
 RESET = f"select pg_advisory_unlock_all(); reset all; {set_all(ISOLATION)}"
@@ -30,7 +30,7 @@ POOL_SIZE = 8
 
 
 def _nobody(name: str, seconds: float, calls: Sequence[Any], results: Sequence[Any]) -> None:
-    """Observes nothing."""
+    """Do nothing."""
 
 
 class Store:
@@ -42,8 +42,8 @@ class Store:
         silence: float = SILENCE_SECONDS,
         max_memory: int = BUDGET,
     ) -> None:
-        """Callers wait `patience` seconds for a store that is away; a server that is silent for `silence`
-        seconds counts as away."""
+        """Prepare a store. Callers wait `patience` seconds for a store that is away; a server that is silent
+        for `silence` seconds counts as away."""
         self.dsn = dsn
         self.patience = patience
         self.silence = silence
@@ -54,12 +54,12 @@ class Store:
         self._lanes: list[Lane] = []
         self._companions: list[Store] = []
         self.combiners: dict[str, Combiner[Any]] = {}
-        """By name, for those who count."""
+        """By name, for metrics."""
         self.observe: Callable[[str, float, Sequence[Any], Sequence[Any]], None] = _nobody
-        """Learns of every batch: the combiner, the seconds it took, its calls and their results."""
+        """Called after every batch with the combiner's name, the seconds, the calls and their results."""
 
     async def open(self) -> None:
-        """Connects and brings the schema up to date."""
+        """Connect, and bring the schema up to date."""
         await self._connector.open()
         try:
             await self._migrate()
@@ -67,7 +67,7 @@ class Store:
                 self.dsn,
                 connect=self._connect,
                 reset=_reset,
-                min_size=0,  # asyncpg logs a traceback whenever it cannot keep up more
+                min_size=0,  # with more, asyncpg logs a traceback whenever it cannot keep them open
                 max_size=POOL_SIZE,
             )
         except BaseException:
@@ -75,7 +75,7 @@ class Store:
             raise
 
     async def _connect(self, *_: Any, **__: Any) -> Connection:
-        """Open a connection of the pool; its own arguments do not lead to the server that was found."""
+        """Open a connection for the pool. Ignore the pool's arguments: the connector knows the server."""
         return await self._connector.connect("pool", ISOLATION)
 
     async def _migrate(self) -> None:
@@ -89,21 +89,21 @@ class Store:
             raise StoreUnavailable(f"cannot connect to the store: {error}") from error
 
     async def connect_lanes(self) -> None:
-        """Connect every lane; raise StoreUnavailable if the server does not grant all these connections."""
+        """Connect every lane. Raise StoreUnavailable if the server does not grant all these connections."""
         await asyncio.gather(*(lane.connection() for lane in self._lanes))
 
     def problem(self) -> str:
-        """Tell why not all work of this store and its companions can go on; nothing if it can."""
+        """Return why some work of this store or its companions is blocked; empty if none is."""
         lost = [lane.name for lane in self._lanes if lane.is_lost]
         here = self._connector.problem or (f"no connection for {', '.join(lost)}" if lost else "")
         return "; ".join(filter(None, [here, *(each.problem() for each in self._companions)]))
 
     def take_along(self, companion: "Store") -> None:
-        """Have another store of the same node given up together with this one."""
+        """Give up another store of the same node together with this one."""
         self._companions.append(companion)
 
     def give_up(self) -> None:
-        """Refuse whatever waits for the store, now and from now on. The node ends."""
+        """Refuse all calls that wait for the store, now and later, because the node ends."""
         self._connector.give_up()
         for each in self._companions:
             each.give_up()
@@ -116,7 +116,7 @@ class Store:
         ahead: Callable[[Sequence[C]], None] | None = None,
         order: Callable[[C], int] | None = None,
     ) -> Combiner[C]:
-        """A combiner with a lane of its own."""
+        """Create a combiner with a lane of its own."""
         combiner: Combiner[C] = Combiner(
             execute,
             # A detour does not last: only the lane of the batches belongs to the store.
@@ -131,7 +131,7 @@ class Store:
         return combiner
 
     def lane(self, name: str, *, wait: bool = True) -> Lane:
-        """A connection of one's own that repairs itself, as long as the store is open."""
+        """Create a dedicated connection that reconnects by itself as long as the store is open."""
         lane = self._lane(name, wait)
         self._lanes.append(lane)
         return lane
@@ -143,24 +143,24 @@ class Store:
         return Lane(self._connector, name, patience=self.patience, settings=settings)
 
     async def query(self, sql: str, *arguments: Any) -> list[asyncpg.Record]:
-        """A read, or a write that may be repeated; tried again while the store is away."""
+        """Run a read, or a write that may be repeated. Try again while the store is away."""
         rows: list[asyncpg.Record] = await self.run(
             lambda connection: connection.fetch(sql, *arguments), repeatable=True
         )
         return rows
 
     async def execute(self, sql: str, *arguments: Any) -> list[asyncpg.Record]:
-        """A write that must not be repeated."""
+        """Run a write that must not be repeated."""
         rows: list[asyncpg.Record] = await self.run(
             lambda connection: connection.fetch(sql, *arguments), repeatable=False
         )
         return rows
 
     async def run(self, work: Callable[[Connection], Awaitable[Any]], *, repeatable: bool) -> Any:
-        """Does some work on a pooled connection; work that may be repeated is, when its connection breaks."""
+        """Do some work on a pooled connection. If the connection breaks, repeat repeatable work."""
         assert self._pool is not None
         deadline = asyncio.get_running_loop().time() + self.patience
-        broken = False  # a connection was, under the work
+        broken = False  # a connection broke during the work
         while True:
             sent = False
             try:
@@ -172,7 +172,7 @@ class Store:
             except TRANSIENT_ERRORS:
                 pass  # undone: try again
             except CONNECTING_ERRORS as error:
-                # Where no writes are accepted, nothing was done.
+                # A server that accepts no writes has done nothing.
                 sent = sent and not isinstance(error, asyncpg.ReadOnlySQLTransactionError)
                 broken = broken or sent
                 if sent and not repeatable:
@@ -208,7 +208,7 @@ async def _done(work: Callable[[Connection], Awaitable[Any]], connection: Connec
     try:
         return await work(connection)
     except asyncpg.ReadOnlySQLTransactionError:
-        connection.terminate()  # the next one leads to a server that accepts writes
+        connection.terminate()  # the next connection is to a server that accepts writes
         raise
 
 

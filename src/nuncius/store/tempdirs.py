@@ -1,8 +1,8 @@
 """Temporary directories that are removed when their owner has died, even by `kill -9`.
 
-Each holds a file that its owner keeps open and locked. Processes that inherit the open file own the directory
-as well: the kernel releases the lock when the last of them ends. The next start removes the directories whose
-file is not locked. Without such a file a directory is never touched: its owner may be about to make it.
+Each contains a file that its owner keeps open and locked. Processes that inherit the open file own the
+directory, too: the kernel releases the lock when the last of them ends. The next start removes directories
+whose file is not locked. A directory without such a file is never removed: its owner may be about to make it.
 """
 
 import fcntl
@@ -26,7 +26,7 @@ class Owned:
 
     path: Path
     lock: int
-    """The open file, to be inherited by processes that use the directory, too."""
+    """The open lock file. Other processes that use the directory inherit it."""
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
@@ -34,7 +34,7 @@ class Owned:
 
 
 def make(prefix: str = PREFIX, parent: str | None = None) -> Owned:
-    """Make a directory that only this account may look into."""
+    """Make a directory that only this account can read."""
     while True:
         path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         with suppress(FileNotFoundError):  # removed as ownerless between these two lines
@@ -65,11 +65,11 @@ def sweep() -> None:
 
 
 def _sweep(parent: str, accounts: set[int]) -> None:
-    """Look through a directory to which other accounts may write: by descriptors, following no links."""
+    """Search a directory to which other accounts may write: by descriptors, following no links."""
     opened = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in _names(opened):
-            # What cannot be removed has an owner, is no directory, or has just been removed.
+            # An entry that cannot be removed has an owner, is no directory, or has just been removed.
             if name.startswith(PREFIX):
                 with suppress(OSError):
                     _remove_if_ownerless(name, opened, accounts)

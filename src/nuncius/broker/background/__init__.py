@@ -1,1 +1,1 @@
-"""Work beside the messages: duties, news from other nodes, wake-ups."""
+"""Background work: duties, notifications from other nodes, wake-ups."""

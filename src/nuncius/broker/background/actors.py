@@ -1,7 +1,7 @@
 """Producers and consumers with a number, and when they, and brokers, were last active.
 
-Who is active is said for every message, so it is kept in memory and written down every now and then, in one
-statement. Who was silent for too long is told once, by whichever node looks first.
+Activity is noted for every message, so it is kept in memory and written to the store every two seconds, in
+one statement. An actor that was silent for too long is logged once, by the first node that looks.
 """
 
 import logging
@@ -24,7 +24,7 @@ REMEMBERED = 100_000
 FLUSH_SECONDS = 2.0
 CHECK_SECONDS = 15.0
 TIDY_SECONDS = 60.0
-MOST_SHOWN = 100  # of those who are inactive, in a line of the log
+MOST_SHOWN = 100  # inactive actors in a line of the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +60,13 @@ class Actors:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.inactive_after = 300.0
-        """Seconds of silence."""
+        """Seconds of silence after which an actor is inactive."""
         self.producers: Names[Producer] = Names(self._find_producer, REMEMBERED)
         self.consumers: Names[Consumer] = Names(self._find_consumer, REMEMBERED)
-        self._active: dict[tuple[str, int], float] = {}  # and not written down yet
+        self._active: dict[tuple[str, int], float] = {}  # not written to the store yet
 
     async def register_producer(self, topic: str) -> Producer:
-        """A new producer; the topic is made if there is none of that name."""
+        """Register a new producer. Create its topic if it does not exist."""
         check_name("topic", topic)
         rows = await self._store.execute("select nuncius.register_producer($1)", topic)
         producer = Producer(rows[0][0], topic)
@@ -75,7 +75,7 @@ class Actors:
         return producer
 
     async def register_consumer(self, topic: str) -> int | None:
-        """The id of a new consumer that reads from the topic's beginning; None if there is no such topic."""
+        """Register a consumer that reads from the topic's beginning. None if there is no such topic."""
         rows = await self._store.execute("select nuncius.register_consumer($1)", topic)
         consumer_id: int | None = rows[0][0]
         if consumer_id is not None:
@@ -83,7 +83,7 @@ class Actors:
         return consumer_id
 
     def forget(self) -> None:
-        """Topics or subscriptions may have gone, and those who belonged to them."""
+        """Drop the cached producers and consumers: their topics or subscriptions may have been deleted."""
         self.producers.forget_all()
         self.consumers.forget_all()
 
@@ -111,11 +111,11 @@ class Actors:
         duties.add("actors", TIDY_SECONDS, self.tidy)
 
     def touch(self, kind: str, actor_id: int) -> None:
-        """It is active."""
+        """Note that an actor is active now."""
         self._active[kind, actor_id] = time.time()
 
     async def flush(self) -> int:
-        """Writes down who was active since the last time."""
+        """Write the activity since the last flush to the store."""
         active, self._active = self._active, {}
         try:
             await self._store.query("select nuncius.note_brokers()")
@@ -128,10 +128,10 @@ class Actors:
         except BaseException:
             self._active = {**active, **self._active}
             raise
-        return 0  # nothing that a log should mention
+        return 0  # not worth a log line
 
     async def check(self) -> int:
-        """Says in the log who is inactive since the last check. Answers how many."""
+        """Log the actors that became inactive since the last check. Return how many."""
         await self.flush()
         rows = await self._store.query(
             "select kind, actor_id from nuncius.note_inactive($1)", self.inactive_after
@@ -150,7 +150,7 @@ class Actors:
         return removed
 
     async def health(self, *, only_inactive: bool = False, limit: int = 1000) -> Sequence[Activity]:
-        """Who was active when, those who have been silent longest first."""
+        """List the last activity of actors, the longest silent first."""
         await self.flush()
         rows = await self._store.query(
             "select * from nuncius.list_actors($1) where not ($2 and is_active)"
@@ -162,7 +162,7 @@ class Actors:
         return [Activity(*row) for row in rows]
 
     async def count_inactive(self) -> int:
-        """How many have been silent for too long."""
+        """Return how many actors are inactive."""
         rows = await self._store.query(
             "select count(*) from nuncius.list_actors($1) where not is_active", self.inactive_after
         )
@@ -170,12 +170,12 @@ class Actors:
         return inactive
 
     async def topics(self) -> list[str]:
-        """The names of all topics, in the order in which they were made."""
+        """Return the names of all topics, in order of creation."""
         rows = await self._store.query("select topic_name from nuncius.topics order by topic_id")
         return [row[0] for row in rows]
 
     async def size(self, consumer: Consumer) -> int:
-        """How many messages it has not read yet."""
+        """Return how many messages the consumer has not read yet."""
         self.touch(CONSUMER, consumer.consumer_id)
         rows = await self._store.query(
             "select coalesce(sum(next - position), 0)::bigint from nuncius.positions_of($1)",
@@ -185,12 +185,12 @@ class Actors:
         return unread
 
     async def fullness(self, topic: str) -> tuple[dict[int, int], int]:
-        """The next offset of each partition of a topic, and how many messages all of them hold."""
+        """Return the next offset of each partition of a topic, and how many messages the topic holds."""
         rows = await self._store.query("select partition, next, held from nuncius.fullness($1)", topic)
         return {row[0]: row[1] for row in rows}, sum(row[2] for row in rows)
 
     async def answers(self) -> None:
-        """Returns when the store has answered."""
+        """Return when the store has answered."""
         await self._store.query("select 1")
 
 

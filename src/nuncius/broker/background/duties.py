@@ -1,4 +1,4 @@
-"""Background duties. Every node is ready to do them; PostgreSQL lets one at a time."""
+"""Background duties. Every node is ready to do them; PostgreSQL lets one node at a time."""
 
 import asyncio
 import contextlib
@@ -42,8 +42,8 @@ class Duties:
         work: Callable[[], Awaitable[int]],
         sooner: asyncio.Event | None = None,
     ) -> None:
-        """Add a duty, before the start. It is done every so many seconds, and whenever `sooner` is set.
-        `work` answers how much it has done."""
+        """Add a duty, before the start. It runs every so many seconds, and whenever `sooner` is set.
+        `work` returns how many items it has processed."""
         self._work[duty] = (seconds, work, sooner or asyncio.Event())
 
     def start(self) -> None:
@@ -57,7 +57,7 @@ class Duties:
                 await task
 
     async def collect(self) -> int:
-        """Retention, and removal of what it has passed, until there is nothing left to do."""
+        """Apply retention, and remove the entries it has passed, until there is nothing left to do."""
         return await self._until_done("select nuncius.collect()")
 
     async def tidy(self) -> int:

@@ -1,9 +1,9 @@
-"""News from and for other nodes.
+"""Notifications from and for other nodes.
 
-A node wakes its own waiters by itself. Other nodes, and what applications publish by SQL, are heard through
-PostgreSQL's NOTIFY; a slow look at everything besides makes up for what may be missed. NOTIFY takes a lock
-that all commits share, so a node that is alone does not send any, and one that is not alone sends the next
-only when the last has gone. Who only looks on is deaf: it speaks, but nobody has to speak for it.
+A node wakes its own waiters by itself. It hears of the work of other nodes, and of messages published by SQL,
+through PostgreSQL's NOTIFY; a slow, regular look at everything makes up for missed notifications. NOTIFY
+takes a lock that all commits share, so a single node does not send any, and one of several sends the next
+only when the last is sent. An onlooker is deaf: it sends notifications, but does not listen to any.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 
 CHANNEL = "nuncius"
 LOOK_SECONDS = 2.0
-# When the server was away, all nodes come back at about the same time. For so long nobody is taken for dead.
+# When the server was away, all nodes reconnect at about the same time. For this long none counts as dead.
 GRACE_SECONDS = 3.0
 
 # Every node holds this lock shared, on its listening connection, as long as it lives.
 PRESENT = "select pg_advisory_lock_shared(78007, 0)"
-# And one of its own, under a number by which what it holds for consumers is known.
+# And a lock of its own, on the number under which it holds leases and subscriptions.
 NEW_HOLDER = "select nextval(pg_get_serial_sequence('nuncius.holders', 'holder'))::integer"
 HOLD = "select pg_try_advisory_lock(78009, $1)"
 HOLDS = "insert into nuncius.holders values ($1) on conflict do nothing"
@@ -53,7 +53,7 @@ class Listener:
         self._announcing = False
         self._background = BackgroundWork()
         self._count_again = asyncio.Event()
-        self.nodes = 2 if deaf else 1  # and not known better yet
+        self.nodes = 2 if deaf else 1  # until they are counted
         self.holder = 0
         self._held_on: Connection | None = None  # the connection that has the holder's lock
         self._held_since = 0.0
@@ -64,7 +64,7 @@ class Listener:
 
     @property
     def may_judge(self) -> bool:
-        """Whether this node has been here long enough to say of others that they are not."""
+        """Return True if this node has been connected long enough to consider other nodes dead."""
         if self._held_on is None or self._held_on.is_closed():
             return False
         return asyncio.get_running_loop().time() - self._held_since >= GRACE_SECONDS
@@ -106,7 +106,7 @@ class Listener:
                     connection = await self._mouth.connection()
                     await connection.fetch(ANNOUNCE, list(topics), list(queues))
                 except StoreUnavailable:
-                    pass  # the others look by themselves every now and then
+                    pass  # other nodes look by themselves every now and then
                 except CONNECTION_ERRORS:
                     self._mouth.discard()
         finally:
@@ -125,8 +125,8 @@ class Listener:
         self.nodes = await connection.fetchval(HOW_MANY)
 
     async def _hold(self, connection: Connection) -> None:
-        """Takes the lock on this node's number. If the server has not noticed yet that the last connection is
-        gone, that one still has it, and holds for us meanwhile: we try again with the next look."""
+        """Take the lock on this node's number. If the server has not noticed yet that the last connection is
+        gone, that connection still holds the lock for this node: try again with the next look."""
         while not self.holder:
             number = await connection.fetchval(NEW_HOLDER)
             if await connection.fetchval(HOLD, number):
@@ -161,12 +161,12 @@ class Listener:
             except Exception:
                 log.exception("a node could not listen by a fault of ours")
                 continue
-            if self._connection is not before:  # whatever happened while we could not hear
+            if self._connection is not before:  # notifications may have been missed
                 self._tell(self.on_catalogue, partial(self.on_wanted, None))
             self._tell(self._look)
 
     def _tell(self, *news: Callable[[], None]) -> None:
-        """A fault of somebody who is told does not keep the others from being told, now and later."""
+        """Call all listeners. A failure of one does not keep the others from being called."""
         for tell in news:
             try:
                 tell()
@@ -174,7 +174,7 @@ class Listener:
                 log.exception("news failed by a fault of ours")
 
     def _look(self) -> None:
-        """All who wait look for themselves."""
+        """Wake all waiting readers, so that they look again."""
         self._signals.raise_for_all()
         self.on_queue(None)
 

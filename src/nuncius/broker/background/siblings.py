@@ -1,13 +1,13 @@
 """The other processes of the same node.
 
 `nuncius up --workers N` runs several processes behind the same ports, and the kernel chooses which of them
-a client meets. Who asks how the node does means all of them. So each worker listens on a socket of its own,
-in a private directory of the supervisor's, and the one that is asked asks the others.
+serves a client. A question about the node means all of them. So each worker listens on a socket of its own,
+in a private directory of the supervisor, and the worker that is asked asks the others.
 
-A question that comes over such a socket is answered for this process alone, so it cannot go round. Nothing of
-this can be reached through a door, and who asks is not counted among a door's connections or requests.
+A question over such a socket is answered for this process alone, so it cannot circulate. The sockets cannot
+be reached through a door, and questions do not count among a door's connections or requests.
 
-Workers have numbers from 1 on. One that is replaced leaves its number and its socket to the next.
+Workers have numbers from 1 on. A replaced worker leaves its number and its socket to the next.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Heard(Generic[T]):
-    """What the workers of a node answered, by their numbers."""
+    """Answers of the workers of a node, by their numbers."""
 
     said: dict[int, T]
     missing: list[int]
-    """Who did not answer, or not in time."""
+    """Workers that did not answer in time."""
 
 
 class Siblings:
-    """The workers of a node as one of them sees them. A node without workers is the only one of its kind."""
+    """The workers of a node, as seen by one of them. A node without workers counts as a single worker."""
 
     def __init__(self) -> None:
         self.number = self.count = 1
@@ -50,11 +50,11 @@ class Siblings:
         return self.count > 1
 
     def answer(self, question: str, answering: Callable[..., Any]) -> None:
-        """Says who answers a question, for this process alone."""
+        """Register the function that answers a question for this process."""
         self._answering[question] = answering
 
     async def open(self, directory: Path, number: int, count: int) -> None:
-        """Listens, in place of whoever had this number before. A worker that cannot be asked still serves."""
+        """Listen, in place of the last worker of this number. A worker that cannot listen still serves."""
         self._directory, self.number, self.count = directory, number, count
         try:
             self._server = await asyncio.start_unix_server(self._attend, self._socket(number))
@@ -66,7 +66,7 @@ class Siblings:
             self._server.close()
 
     async def ask(self, question: str, *about: object, kind: type[T]) -> Heard[T]:
-        """What every worker says, this one included."""
+        """Return the answers of all workers, this one included."""
         numbers = range(1, self.count + 1)
         content = msgspec.msgpack.encode((question, *about))
         others = [number for number in numbers if number != self.number]
@@ -76,8 +76,7 @@ class Siblings:
         return Heard(there, [number for number in numbers if number not in said])
 
     async def _ask(self, number: int, content: bytes, said: dict[int, T], kind: type[T]) -> None:
-        """Notes what another one says. Who has died, hangs or is of a version that answers otherwise says
-        nothing."""
+        """Add the answer of another worker. One that is dead, hangs or runs another version gives none."""
         with contextlib.suppress(OSError, TimeoutError, msgspec.MsgspecError):
             async with asyncio.timeout(ANSWER_SECONDS):
                 reader, writer = await asyncio.open_unix_connection(self._socket(number))

@@ -16,12 +16,12 @@ class Signals:
         return self._versions.get(topic_id, 0) + self._everything
 
     def raise_for(self, topic_id: int) -> None:
-        """There is something new in this topic."""
+        """Wake the readers of a topic that has new entries."""
         self._versions[topic_id] = self._versions.get(topic_id, 0) + 1
         self._wake(topic_id)
 
     def raise_for_all(self) -> None:
-        """There may be something new anywhere."""
+        """Wake all readers: any topic may have new entries."""
         self._everything += 1
         for topic_id in {*self._waiting, *self._watching}:
             self._wake(topic_id)
@@ -31,7 +31,7 @@ class Signals:
         self.raise_for_all()
 
     async def wait(self, topic_id: int, version: int, seconds: float | None) -> bool:
-        """Returns when the topic's version is another than this; False if it is not by then."""
+        """Wait until the topic's version is another than this. Return False if the time is over first."""
         if self.version(topic_id) != version:
             return True
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -49,7 +49,7 @@ class Signals:
         return True
 
     def watch(self, topic_id: int, call: Callable[[], None]) -> None:
-        """Calls whenever there is something new in this topic, until `unwatch`."""
+        """Call whenever this topic may have new entries, until `unwatch`."""
         self._watching.setdefault(topic_id, set()).add(call)
 
     def unwatch(self, topic_id: int, call: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Work that goes on without a caller. Its failures are logged."""
+"""Background tasks. Their failures are logged."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ class BackgroundWork:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, Any], *, reported: bool = True) -> "asyncio.Task[Any]":
-        """Start some work. Its failure is logged, unless its starter looks at it."""
+        """Start a task. `reported=False`: do not log its failure, because the caller handles it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended if reported else self._tasks.discard)

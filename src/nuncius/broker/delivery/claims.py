@@ -1,8 +1,8 @@
-"""A durable subscription is fed at one place at a time, and whoever comes last has it.
+"""Claims: a durable subscription has one feed at a time, and the latest one to open it has it.
 
-A subscriber that has lost its connection comes back before the node that it was at has noticed. So the new
-one does not wait for the old one's end: the old one is ended, says what it has to say, and makes way.
-Between nodes the store decides whose a subscription is; the node that has it hears that another wants it.
+A subscriber that has lost its connection reconnects before its old node has noticed. So the new feed does not
+wait for the old one to end by itself: the old feed is closed, and stores its last acknowledgements first.
+Between nodes the store decides which node has a subscription. The owner is notified when another wants it.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ CLAIM = "select nuncius.claim_feed($1, $2, $3)"
 RELEASE = "select nuncius.release_feed($1, $2)"
 WANTED = "select subscription_id from nuncius.wanted_feeds($1, $2) subscription_id"
 PATIENCE = 10.0  # seconds that another node gets to make way
-AGAIN = 1.0  # how often it is asked
+AGAIN = 1.0  # seconds between two requests to it
 
 
 class Claims:
@@ -28,7 +28,7 @@ class Claims:
         self._store = store
         self._listener = listener
         self._here: dict[int, Feed] = {}  # by subscription
-        self._free: dict[int, asyncio.Event] = {}  # of those that we wait for
+        self._free: dict[int, asyncio.Event] = {}  # by subscription that this node waits for
         self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
         self._background = BackgroundWork()
         self._is_over = False
@@ -36,14 +36,14 @@ class Claims:
         listener.on_free = self._freed
 
     def turn(self, subscription_id: int) -> asyncio.Lock:
-        """Is held from before `take` to after `keep`."""
+        """Return the lock to hold from before `take` until after `keep`."""
         turn = self._turns.get(subscription_id)
         if turn is None:
             turn = self._turns[subscription_id] = asyncio.Lock()
         return turn
 
     async def take(self, subscription_id: int) -> None:
-        """Returns when nobody else feeds this subscription any more."""
+        """Claim a subscription. Return when no other feed reads it any more."""
         before = self._here.pop(subscription_id, None)
         if before is not None:
             await before.make_way()
@@ -60,11 +60,11 @@ class Claims:
             del self._free[subscription_id]
 
     def keep(self, feed: Feed) -> None:
-        """This is what feeds the subscription now."""
+        """Record the feed that reads the subscription now."""
         self._here[feed.subscription.subscription_id] = feed
 
     async def leave(self, feed: Feed) -> None:
-        """The feed has ended. The subscription is nobody's, unless it is somebody else's by now."""
+        """Release the subscription of an ended feed, unless another feed has it by now."""
         subscription_id = feed.subscription.subscription_id
         if self._here.get(subscription_id) is feed:
             async with self.turn(subscription_id):
@@ -74,11 +74,11 @@ class Claims:
 
     async def release(self, subscription_id: int) -> None:
         if not self._is_over:
-            with contextlib.suppress(StoreError):  # else it is taken from us, or ends with this node
+            with contextlib.suppress(StoreError):  # else the claim is taken over, or ends with this node
                 await self._store.query(RELEASE, subscription_id, self._listener.holder)
 
     async def close(self) -> None:
-        """The node ends, and its claims end with it."""
+        """Stop: the claims of this node end with it."""
         self._is_over = True
         await self._background.drain()
 
@@ -86,21 +86,21 @@ class Claims:
         rows = await self._store.query(CLAIM, subscription_id, self._listener.holder, force)
         return bool(rows[0][0])
 
-    # What other nodes say
+    # Notifications from other nodes
 
     def _freed(self, subscription_id: int) -> None:
         if subscription_id in self._free:
             self._free[subscription_id].set()
 
     def _wanted(self, subscription_id: int | None) -> None:
-        """Somebody wants this subscription; None: we have been deaf for a while."""
+        """Make way if another node wants this subscription. None: check all, after missed notifications."""
         if subscription_id in self._here:
             self._background.start(self._make_way([subscription_id]))
         elif subscription_id is None and self._here:
             self._background.start(self._make_way(list(self._here)))
 
     async def _make_way(self, subscriptions: Sequence[int]) -> None:
-        with contextlib.suppress(StoreError):  # who wants it asks again
+        with contextlib.suppress(StoreError):  # the other node asks again
             for subscription_id in await self._which_are_wanted(subscriptions):
                 async with self.turn(subscription_id):
                     if await self._which_are_wanted([subscription_id]):  # still

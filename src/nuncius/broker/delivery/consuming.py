@@ -1,4 +1,4 @@
-"""Consuming one message at a time, by consumers that cannot acknowledge: who reads for whom at this node."""
+"""Consuming one message at a time, for consumers that cannot acknowledge: the readings of this node."""
 
 import asyncio
 from collections import OrderedDict
@@ -16,7 +16,7 @@ from nuncius.store.calls.unread import recall, unread
 from nuncius.store.store import Store
 
 MAX_BYTES = 64 << 20  # of all entries that are read ahead
-MOST_CONSUMERS = 10_000  # whose place is remembered
+MOST_CONSUMERS = 10_000  # whose positions are remembered
 
 
 class Consuming:
@@ -43,8 +43,8 @@ class Consuming:
     def consume_soon(
         self, consumer: Consumer, done: Callable[[Any], None], *, key: str | None = None
     ) -> None:
-        """The next message of any partition; `done` gets its body, None when there is none, or an exception.
-        A second request with the same key gets the same message."""
+        """Consume the next message of any partition. `done` gets its body, None if there is none, or an
+        exception. A second request with the same key gets the same message."""
         self._actors.touch(CONSUMER, consumer.consumer_id)
         reading = self._readings.get(consumer.consumer_id)
         if reading is None or reading.consumer != consumer:
@@ -61,7 +61,7 @@ class Consuming:
         return await consumed  # type: ignore[no-any-return]
 
     def look_again(self) -> None:
-        """Partitions may have come or gone."""
+        """Look up the partitions again: some may have been added or deleted."""
         for reading in self._readings.values():
             reading.begin_anew()
 
@@ -85,12 +85,12 @@ class Consuming:
             reading.bytes = 0
 
     def _account(self, size: int) -> None:
-        """So much more, or less, is read ahead."""
+        """Add to the bytes that are read ahead. A negative number frees them."""
         self._bytes += size
         self._make_room()
 
     def _make_room(self) -> None:
-        """What was read ahead for those who have been silent longest can be read again."""
+        """Drop what was read ahead for the longest silent consumers. It can be read again."""
         while self._readings and (self._bytes > MAX_BYTES or len(self._readings) > MOST_CONSUMERS):
             silent = next((each for each in self._readings.values() if each.is_idle), None)
             if silent is None:

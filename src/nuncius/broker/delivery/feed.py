@@ -1,8 +1,8 @@
-"""A feed: a subscription's entries handed over as they come, with acknowledgement, attempts and retries.
+"""A feed: pushes a subscription's entries to its subscriber, with acknowledgement, attempts and retries.
 
-What a subscriber cannot take does not hold up what comes after: its place moves on, and the failed entry
-comes again by itself, a while later, until it is taken or is a dead letter. A feed is one small task; a
-subscriber that does not read stops its own feed and nobody else's.
+A failed entry does not hold up later ones: the subscription's position moves on, and the entry is redelivered
+after a delay until it is acknowledged or becomes a dead letter. A feed is one small task; a subscriber that
+does not read stops its own feed only.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from nuncius.store.errors import StoreError
 log = logging.getLogger(__name__)
 
 BATCH = 500  # entries at a time
-CONFIRM_SECONDS = 1.0  # how often the place of a subscriber who does not acknowledge is noted
+CONFIRM_SECONDS = 1.0  # how often the position of a subscriber that does not acknowledge is stored
 LEFT = "the subscriber left before it was acknowledged"
 
 
@@ -50,7 +50,7 @@ class Feed(FeedLedger):
         self._noted: dict[int, int] = {}  # partition: offsets below are noted as delivered, or about to be
         self._ordered_from = partial(settings.together.ordered_from, self)
         self.is_looking = False
-        self._given = asyncio.Event()  # something was handed over
+        self._given = asyncio.Event()  # entries were pushed
         self._pushes = self._confirmed_pushes = 0  # to a subscriber that does not acknowledge
         self._confirmed_at = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -65,8 +65,8 @@ class Feed(FeedLedger):
         self._task = self._loop.create_task(self._run())
 
     def _remember_failures(self, rows: Sequence[Any]) -> None:
-        """Entries that failed come again when they are due. Those that the place has not passed are read
-        again anyway, and come with that."""
+        """Schedule the retries of entries that failed before. Those at or after the subscription's position
+        need none: they are read again anyway."""
         now = self._loop.time()
         for partition, offset, attempts, wait in rows:
             if offset >= self.reader.places[partition][1]:
@@ -77,8 +77,8 @@ class Feed(FeedLedger):
             self._tell(Acknowledgement(taken=[self._spot(*place) for place in self._failed_before]))
 
     async def close(self, lost: str | None = None) -> None:
-        """No more entries. A subscription that is not durable ends; to one that is, what was not acknowledged
-        comes again. `lost` is why the subscriber went, if it did not say goodbye."""
+        """Push no more entries. A subscription that is not durable ends; to a durable one, unacknowledged
+        entries are redelivered. `lost` is why the connection was lost, if the subscriber did not end it."""
         if self._leaving is not None:
             await asyncio.shield(self._leaving)
             return
@@ -87,8 +87,8 @@ class Feed(FeedLedger):
         await self._closed(self)
 
     async def make_way(self) -> None:
-        """The subscriber has come elsewhere. What it was given here and has not acknowledged comes again
-        there; that is not an attempt that failed."""
+        """Close for another feed of the same subscriber. It gets the entries not acknowledged here; that does
+        not count as a failed attempt."""
         await self.close()
         if self._ended is not None:
             name, topic = self.subscription.subscriber, self.subscription.topic.name
@@ -100,7 +100,7 @@ class Feed(FeedLedger):
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        with contextlib.suppress(StoreError):  # what was not stored comes again
+        with contextlib.suppress(StoreError):  # entries whose acknowledgement is not stored are redelivered
             if self._settings.durable and self._settings.acknowledged:
                 await self._leave_behind(lost)
             elif self._settings.durable:
@@ -111,8 +111,8 @@ class Feed(FeedLedger):
         return self._settings.durable
 
     async def catch_up(self, most: int) -> None:
-        """Return when everything is handed over that is stored now, unless that is more than so many entries.
-        May take for ever, if the subscriber does not read or retention removes some."""
+        """Return when all entries stored now are pushed, or at once if they are more than `most`. This may
+        take for ever, if the subscriber does not read or retention removes some."""
         rows = await self._services.store.query(ENDS, self.subscription.topic.topic_id)
         ends = {row[0]: row[1] for row in rows}
         if sum(ends.values()) - sum(self._place(partition) for partition in ends) > most:
@@ -125,11 +125,12 @@ class Feed(FeedLedger):
         return self.reader.places.get(partition, (0, 0))[1]
 
     async def _leave_behind(self, lost: str | None) -> None:
-        """The subscriber leaves. What it has acknowledged must not come again because of something before
-        that it has not: that is noted as a failure, and the place moves on. Said last, so all is stored.
+        """Store the state of a subscriber that leaves. Acknowledged entries must not be redelivered because
+        of an unacknowledged one before them: that one counts as failed, and the position moves on. This is
+        the feed's last word to the store, so everything before it is stored.
 
-        An entry at which the subscriber is lost for the second time may be the reason. It counts as failed,
-        too, so that it does not come first for ever."""
+        An entry at which the connection is lost for the second time may be the reason. It counts as failed,
+        too, so that it is not redelivered first for ever."""
         left = self._outstanding.left_behind()
         if lost is not None:
             left |= self._outstanding.first_below(self._redelivered)
@@ -154,17 +155,17 @@ class Feed(FeedLedger):
                 self._ended(error)
 
     def room(self) -> int:
-        """How many entries the subscriber may be given."""
+        """Return how many entries the subscriber may get."""
         if not self._settings.acknowledged:
             return BATCH
         return min(BATCH, self._settings.prefetch - len(self._outstanding))
 
     def wake(self) -> None:
-        """Looks for entries."""
+        """Have the feed look for entries."""
         self._wake.set()
 
     async def _step(self) -> bool:
-        """Hands over what comes next: an entry that is due again, and new ones. False: there is nothing."""
+        """Push the next entries: a due retry, and new ones. Return False if there is nothing."""
         async with self._settings.gate or nullcontext():
             return await self._hand_over()
 
@@ -183,7 +184,7 @@ class Feed(FeedLedger):
         return again or found
 
     async def _look(self) -> bool:
-        """Hands over what comes next without regard to other feeds, if there is something."""
+        """Push the next entries that need no order with other feeds, if there are any."""
         self.is_looking = True
         try:
             found = await self.reader.look(self.room(), self._settings.caller, self._ordered_from)
@@ -196,8 +197,8 @@ class Feed(FeedLedger):
         return found is not None
 
     def give_fetched(self, partition: int, end: int, limit: int) -> Slice | None:
-        """Hand over what comes next in this partition, to before the offset `end`, as far as it is fetched
-        (and noted, where that comes first). It is the turn of these entries among those of other feeds."""
+        """Push the next entries of this partition below the offset `end`, as far as they are fetched (and
+        noted in the store, if that is needed). They are next in the order of all feeds of the caller."""
         if self._is_noted_before:
             end = min(end, self._noted.get(partition, 0))
         if end <= self.reader.places[partition][1]:
@@ -219,11 +220,11 @@ class Feed(FeedLedger):
 
     @property
     def _is_noted_before(self) -> bool:
-        """Whether the store has to know of entries before the subscriber gets them."""
+        """Return True if the store has to note entries before the subscriber gets them."""
         return self._settings.durable and self._settings.acknowledged
 
     async def _again(self, partition: int, offset: int, attempts: int) -> None:
-        """An entry that failed is due. If retention has passed it, nobody misses it."""
+        """Redeliver an entry whose retry is due. If retention has passed it, drop the retry."""
         partition_id = self.reader.places[partition][0]
         found = await self._services.tails.fetch_one(partition_id, offset, self._settings.caller)
         if found is None or not self._settings.acknowledged:
@@ -236,7 +237,8 @@ class Feed(FeedLedger):
         self._push(Batch(partition, chunk, start, start + 1, attempts, offset + 1))
 
     async def _note(self, found: Slice | None) -> None:
-        """Note as delivered what was found and, where other feeds come first, what is fetched already."""
+        """Note in the store which entries will be delivered: those found and, with several feeds, those
+        fetched."""
         ends = {}
         if found is not None:
             ends[found.partition] = found.next_offset
@@ -256,7 +258,8 @@ class Feed(FeedLedger):
             self._noted[partition] = max(end, self._noted.get(partition, 0))
 
     async def _confirm_now_and_then(self) -> None:
-        """For a durable subscriber at once, for others every now and then: it matters to retention only."""
+        """Confirm pushed entries: for a durable subscription at once, for others every second, because there
+        only retention needs it."""
         now = self._loop.time()
         if self._pushes != self._confirmed_pushes and (
             self._settings.durable or now - self._confirmed_at >= CONFIRM_SECONDS
@@ -275,7 +278,7 @@ class Feed(FeedLedger):
             self._confirmed_pushes = pushes
 
     async def _something(self) -> None:
-        """Waits for new entries, for an acknowledgement, or for the time of the next retry."""
+        """Wait for new entries, for an acknowledgement, or for the next retry."""
         if not self._retries or self.room() <= 0:
             await self._wake.wait()
             return

@@ -1,4 +1,4 @@
-"""What a subscriber says of the entries that it was given, and what the store is told of its place."""
+"""The acknowledgements of a feed's subscriber, and the subscription's position that results from them."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -24,13 +24,13 @@ class FeedLedger:
         self._loop = asyncio.get_running_loop()
         self._outstanding = Outstanding()
         self._retries: list[tuple[float, int, int, int]] = []  # when, partition, offset, attempts: a heap
-        self._failed_before: set[Place] = set()  # and the place has not passed them yet
+        self._failed_before: set[Place] = set()  # failed entries that the position has not passed yet
         self._wake = asyncio.Event()
 
-    # What the subscriber says
+    # Acknowledgements of the subscriber
 
     def ack_soon(self, partition: int, offset: int, done: Callable[[Any], None], *, cumulative: bool) -> None:
-        """This entry (if cumulative: and all that were pushed before it) was taken."""
+        """Acknowledge this entry and, if cumulative, all that were pushed before it."""
         taken, said = self.acknowledge(partition, offset, cumulative=cumulative)
         self._say(taken, said, done)
 
@@ -43,24 +43,24 @@ class FeedLedger:
         cumulative: bool,
         reason: str,
     ) -> None:
-        """The same entries could not be taken: each comes again, or becomes a dead letter."""
+        """Reject the same entries: each is redelivered, or becomes a dead letter."""
         taken, said = self.acknowledge(partition, offset, cumulative=cumulative, reason=reason)
         self._say(taken, said, done)
 
     def acknowledge(
         self, partition: int, offset: int, *, cumulative: bool, reason: str | None = None
     ) -> tuple[Mapping[Place, Given], Acknowledgement]:
-        """Takes entries off the list, and says what the store has to be told."""
+        """Remove entries from the outstanding ones, and return the acknowledgement to store."""
         taken = self._outstanding.take(partition, offset, cumulative=cumulative)
         self._wake.set()
         return taken, self._words(taken, reason)
 
     def restore(self, taken: Mapping[Place, Given]) -> None:
-        """The store was not told after all."""
+        """Make entries outstanding again, because their acknowledgement was not stored."""
         self._outstanding.restore(taken)
 
     def failed(self, taken: Mapping[Place, Given], attempts: Sequence[int]) -> None:
-        """The store has noted these failures; the entries come again when their time has come."""
+        """Schedule the retries of failures that the store has noted."""
         due = self._loop.time() + self._services.retry_delay
         for (partition, offset), count in zip(taken, attempts, strict=True):
             if count > 0:
@@ -101,7 +101,7 @@ class FeedLedger:
     def _spot(self, partition: int, offset: int) -> Spot:
         return Spot(self.subscription.subscription_id, self.reader.places[partition][0], offset)
 
-    # What the store is told of the subscriber's place (see `Ledger`)
+    # The subscription's position (see `Ledger`)
 
     def reached(self, entries: Sequence[Mapping[Place, Given]]) -> Sequence[Spot]:
         return [self._spot(*each) for each in self._outstanding.reached(entries).items()]
@@ -111,11 +111,11 @@ class FeedLedger:
         if self._failed_before:
             self._failed_before.difference_update(*entries)
         told = {spot.partition_id: spot.offset for spot in positions}
-        # Something else was stored at the same time, and together they reach farther than either knew.
+        # Another acknowledgement was stored at the same time: together they reach farther than each alone.
         ahead = [spot for spot in now if spot.offset > told[spot.partition_id]]
         if ahead:
             self._tell(Acknowledgement(confirmed=ahead))
 
 
 def _ignore(result: Any) -> None:
-    """What could not be stored will be said again, or is true again when it is looked up."""
+    """Do nothing: what could not be stored will be sent again, or is looked up again."""

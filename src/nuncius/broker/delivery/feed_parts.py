@@ -1,4 +1,4 @@
-"""What a feed is made of."""
+"""The batch, the settings and the services of a feed."""
 
 from collections.abc import Hashable
 from contextlib import AbstractAsyncContextManager
@@ -29,7 +29,7 @@ ENDS = "select partition, nuncius.next_offset(partition_id) from nuncius.partiti
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):
-    """Entries [start:end] of a chunk. `attempts`: how often this (single) entry failed before. Offsets below
+    """Entries [start:end] of a chunk. `attempts`: failed deliveries of this (single) entry. Offsets below
     `redelivered_to` may have been delivered before."""
 
     partition: int

@@ -1,4 +1,4 @@
-"""Feeds: the report's distributor. Opens them, and knows who uses which subscription at this node."""
+"""Feeds: the report's distributor. Opens feeds, and tracks the feeds of each subscription at this node."""
 
 import asyncio
 import contextlib
@@ -78,13 +78,13 @@ class Feeds:
         caller: Hashable = None,
         ended: Callable[[Exception], None] | None = None,
     ) -> Feed:
-        """Begins to push what comes for this subscriber. One that is not durable lives as long as the feed;
-        one that is has one feed at a time, and an older one ends with TakenOver, at whichever node it is.
-        Without acknowledgement what was pushed counts as received; with it, at most `prefetch` entries are
-        outstanding. Each look for entries and their push go through the gate, if there is one. `ended`
-        learns why a feed broke off.
+        """Open a feed that pushes the subscriber's entries. A subscription that is not durable lives as long
+        as the feed. A durable one has one feed at a time; an older feed, at any node, ends with TakenOver.
+        Without acknowledgement pushed entries count as received; with it, at most `prefetch` entries are
+        outstanding. Each look for entries and their push go through the gate, if there is one. `ended` gets
+        the reason if the feed breaks off.
 
-        What this node stores comes to all feeds of a caller together in the order in which it was stored."""
+        All feeds of a caller together push the entries that this node stored in the order of storing."""
         together = self._together_with(caller)
         settings = Settings(durable, acknowledged, max(1, prefetch), gate, caller, together)
         begin = partial(self._begin, push, settings, ended)
@@ -99,7 +99,7 @@ class Feeds:
                     topic, subscriber, start=start, holder=self._listener.holder
                 )
                 return await begin(subscription)
-            except BaseException:  # also when nobody waits for the feed any more
+            except BaseException:  # also when the caller was cancelled
                 await self._leave(topic, subscriber)
                 raise
 
@@ -140,11 +140,11 @@ class Feeds:
         return feed
 
     async def note_in(self, connection: Connection, said: list[Acknowledgement]) -> Noted:
-        """Says these things as part of somebody's transaction, who settles them when it is committed."""
+        """Store acknowledgements in the caller's transaction. The caller settles them after its commit."""
         return await self._acknowledging.note(connection, said) if said else Noted([], [])
 
     async def close(self) -> None:
-        """The node ends."""
+        """Close all feeds, when the node ends."""
         await self._claims.close()
         await asyncio.gather(*(feed.close() for feed in self._feeds))
 
@@ -168,7 +168,7 @@ class Feeds:
             await self._store.query(END, topic, subscriber, self._listener.holder)
 
     def _turn(self, topic: str, subscriber: str) -> asyncio.Lock:
-        """Who opens a feed does not find a subscription that is just being ended."""
+        """Return the lock under which subscriptions that are not durable are opened and ended."""
         turn = self._turns.get((topic, subscriber))
         if turn is None:
             turn = self._turns[topic, subscriber] = asyncio.Lock()

@@ -1,9 +1,9 @@
 """Consumer groups: several members share a subscription, each reads some of the partitions.
 
-PostgreSQL decides who has which. A member that asks for more gets what comes after the subscription's place,
-again and again until it confirms; so a lost answer costs nothing. A partition that is to change hands does
-so when its owner asks for more, and is thereby done with what it had; an owner from whom it was taken
-(because it was silent, or took too long) is told so when it confirms, by the generation that it names.
+PostgreSQL assigns the partitions. A member that asks for more gets the entries after the confirmed position,
+the same ones until it confirms; so a lost answer costs nothing. A partition moves to another member when its
+owner asks for more, which marks the previous entries as processed. A partition of an owner that was silent or
+too slow is taken away; the owner learns it when it confirms, by the generation that it names.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ NO_MEMBER, NOT_ITS_OWN = -2, -6
 
 
 class NoSuchMember(NotFound):
-    """It never was one, or it was taken for gone."""
+    """The member never joined, or it was considered gone."""
 
 
 class NotOwner(AlreadyExists):
-    """The partition is another member's now."""
+    """The partition was assigned to another member meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What a member has: places are (partition, position), those with something unread first."""
+    """Partitions of a member: places are (partition, position), those with unread entries first."""
 
     topic: str
     generation: int
@@ -57,7 +57,7 @@ class Shares:
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """Entries for a member; `generation` is what it names when it confirms them."""
+    """Entries for a member. It names `generation` when it confirms them."""
 
     generation: int
     partitions: tuple[int, ...]
@@ -73,12 +73,12 @@ class Groups:
         self._signals = signals
         self._listener = listener
         self._limits = limits
-        self._heard: set[int] = set()  # members, since that was last written down
+        self._heard: set[int] = set()  # members with a heartbeat that is not written to the store yet
         self._turns = itertools.count()
         self._groups: dict[int, tuple[str, str]] = {}  # topic and subscriber of members
 
     async def join(self, topic: str, subscriber: str, name: str, session: float) -> int:
-        """A new member; answers with its id. It has to be heard from at least once in a session's time."""
+        """Add a member and return its id. It needs at least one heartbeat within each session's time."""
         check_subscriber(subscriber)
         check_name("member", name)
         if not SHORTEST_SESSION <= session <= LONGEST_SESSION:
@@ -94,7 +94,7 @@ class Groups:
         return member
 
     async def check(self, member: int, topic: str, subscriber: str) -> None:
-        """Whether the member is one of this subscription's; raises NoSuchMember if not."""
+        """Raise NoSuchMember unless the member belongs to this subscription."""
         group = self._groups.get(member)
         if group is None:
             rows = await self._store.query("select * from nuncius.group_of($1)", member)
@@ -120,13 +120,13 @@ class Groups:
         ]
 
     async def heartbeat(self, member: int) -> None:
-        """It is still there, and busy."""
+        """Record a heartbeat of a busy member."""
         rows = await self._store.query("select nuncius.note_members($1, $2)", [member], self._listener.holder)
         if not rows[0][0]:
             raise _unknown(member)
 
     async def shares(self, member: int) -> Shares:
-        """What it has. Asking says that it is done with what it had before."""
+        """Return the partitions of a member. The request marks its previous entries as processed."""
         self._heard.add(member)
         rows = await self._store.query("select * from nuncius.shares_of($1)", member)
         if not rows:
@@ -143,8 +143,8 @@ class Groups:
         )
 
     async def read(self, member: int, limit: int, wait: float = 0) -> Portion:
-        """Up to so many entries of its partitions, after what is confirmed; waits for the first. Not many
-        more bytes than the largest entry may have: the rest comes when it asks again."""
+        """Return up to so many entries after the confirmed positions of a member's partitions. Wait for the
+        first. Stop soon after the size of the largest allowed entry: the next request gets the rest."""
         limit, room = min(limit, self._limits.max_batch), self._limits.max_body
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait
@@ -166,13 +166,13 @@ class Groups:
             left = deadline - loop.time()
             if found or left <= 0:
                 return Portion(shares.generation, tuple(sorted(p for p, _ in shares.places)), found)
-            if version is not None:  # else something may have come before we knew for what to wait
+            if version is not None:  # else entries may have arrived before the topic was known
                 await self._signals.wait(topic.topic_id, version, left)
 
     async def confirm(
         self, member: int, generation: int, partitions: Sequence[int], positions: Sequence[int]
     ) -> None:
-        """Everything below these positions has arrived; all of them are confirmed or none."""
+        """Confirm everything below these positions: all of them or none."""
         self._heard.add(member)
         rows = await self._store.query(
             "select code, wrong from nuncius.confirm_as_member($1, $2, $3, $4)",
@@ -192,7 +192,7 @@ class Groups:
         duties.add("groups", EXPIRE_SECONDS, self.expire)
 
     async def note(self) -> int:
-        """Writes down from whom this node has heard."""
+        """Write the heartbeats that this node has received to the store."""
         heard, self._heard = self._heard, set()
         if heard:
             try:
@@ -205,7 +205,7 @@ class Groups:
         return 0
 
     async def expire(self) -> int:
-        """Members that are gone leave. Answers how many."""
+        """Remove members that are gone. Return how many."""
         await self.note()
         if not self._listener.may_judge:
             return 0

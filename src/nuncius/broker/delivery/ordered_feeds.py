@@ -1,10 +1,10 @@
-"""The feeds of one connection, which hand over entries of several topics in the order of sending.
+"""The feeds of one connection, which push entries of several topics in the order of sending.
 
-Each feed looks for entries by itself. Those that this node did not store, or too long ago to remember, it
-hands over as it finds them. The others it only fetches; `hand_over` then takes from the feeds in turn what
-comes next, until it comes to entries that are not fetched yet. Their feed goes on when it has them.
+Each feed looks for entries by itself. It pushes at once those that this node did not store, or stored too
+long ago to remember. It only fetches the others; `hand_over` then pushes the fetched entries of all feeds in
+order, until it comes to entries that are not fetched yet. Their feed goes on when it has them.
 
-A feed whose subscriber has as much as it may have unacknowledged does not hold up the others.
+A feed whose subscriber has reached its limit of unacknowledged entries does not hold up the others.
 """
 
 from collections.abc import Sequence
@@ -20,17 +20,17 @@ MAX_BYTES = 1 << 20
 
 
 class OrderedFeed(Protocol):
-    """What is asked of a feed."""
+    """A feed, as seen by `OrderedFeeds`."""
 
     reader: Reader
     is_looking: bool
-    """Whether the feed is about to hand over something by itself, or to find that there is nothing."""
+    """True while the feed looks: it will push entries by itself, or find that there are none."""
 
     def room(self) -> int:
-        """Return how many entries the subscriber may be given."""
+        """Return how many entries the subscriber may get."""
 
     def give_fetched(self, partition: int, end: int, limit: int) -> Slice | None:
-        """Hand over what is fetched, from the reader's place to before this offset."""
+        """Push fetched entries, from the reader's position to before this offset."""
 
     def wake(self) -> None:
         """Have the feed look for entries."""
@@ -39,7 +39,7 @@ class OrderedFeed(Protocol):
 class OrderedFeeds:
     def __init__(self, order: SendOrder) -> None:
         self._order = order
-        # And the number of the topic's last stretch when the feed had handed over everything.
+        # By feed: the number of the topic's last stretch when the feed had pushed everything.
         self._feeds: dict[OrderedFeed, int] = {}
 
     @property
@@ -61,14 +61,14 @@ class OrderedFeeds:
             each.wake()
 
     def _to_watch(self, feed: OrderedFeed) -> Sequence[OrderedFeed]:
-        """The feeds that are several because of this one. A feed that is alone does without order."""
+        """Return the feeds that need order because of this one. A single feed needs none."""
         if len(self._feeds) == 2:
             return list(self._feeds)
         return [feed] if self.are_several else []
 
     def ordered_from(self, feed: OrderedFeed, partition: int, position: int) -> int | None:
-        """Return the offset, from this position on, from which entries are handed over in order only. None:
-        all that is there may be handed over."""
+        """Return the offset, from this position on, from which entries must be pushed in order. None: all
+        entries there may be pushed at once."""
         if not self.are_several:
             return None
         topic_id = _topic_of(feed)
@@ -79,7 +79,7 @@ class OrderedFeeds:
         return position if self._order.is_under_way(topic_id) else None
 
     def hand_over(self) -> bool:
-        """Hand over what comes next, as far as it is fetched. Return False if that is nothing."""
+        """Push the next entries in order, as far as they are fetched. Return False if there were none."""
         line = [
             (stretch, n, partition, feed)
             for n, feed in enumerate(self._feeds)
@@ -109,7 +109,7 @@ class OrderedFeeds:
         return entries < MAX_ENTRIES
 
     def _next_of(self, feed: OrderedFeed) -> Sequence[tuple[Stretch, int]]:
-        """The next stretch of each partition that has one."""
+        """Return the next stretch of each partition that has one."""
         topic_id = _topic_of(feed)
         latest = self._order.latest(topic_id)
         if self._feeds[feed] == latest:

@@ -1,4 +1,4 @@
-"""What a subscriber was given and has not acknowledged yet. No I/O: this is bookkeeping."""
+"""Entries that a subscriber got and has not acknowledged. Bookkeeping without I/O."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ Place = tuple[int, int]  # partition, offset
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """An entry that was handed over: in which order, and how often it had failed before."""
+    """An entry that was pushed: its number in the order of pushing, and its failed attempts before."""
 
     number: int
     attempts: int
@@ -24,17 +24,17 @@ class _Line:
 
     def __init__(self) -> None:
         self.held: deque[int] = deque()
-        self.passed: set[int] = set()  # those in `held` that are acknowledged and wait for others before them
-        self.end = 0  # the offset after the last one given
+        self.passed: set[int] = set()  # those in `held` that are acknowledged and wait for earlier ones
+        self.end = 0  # the offset after the last one pushed
 
 
 class Outstanding:
-    """An entry is open until the subscriber says something of it (`take`), and holds its partition's position
-    back until that is stored (`settle`): what is on its way to the store may still fail and be open
-    again (`restore`)."""
+    """Open entries of a subscription. An entry is open until the subscriber acknowledges or rejects it
+    (`take`). It holds its partition's position back until that is stored (`settle`): if storing fails, the
+    entry is open again (`restore`)."""
 
     def __init__(self) -> None:
-        self._open: dict[Place, Given] = {}  # in the order of handing over
+        self._open: dict[Place, Given] = {}  # in the order of pushing
         self._lines: dict[int, _Line] = {}
         self._number = 0
 
@@ -42,8 +42,8 @@ class Outstanding:
         return len(self._open)
 
     def give(self, partition: int, offset: int, count: int, attempts: int = 0) -> None:
-        """Entries from an offset on are handed over. Those that failed before come singly, and hold nothing
-        back: the position has passed them."""
+        """Add entries that are pushed, from an offset on. Redelivered ones come singly and hold nothing back:
+        the position has passed them."""
         offsets = range(offset, offset + count)
         for each in offsets:
             self._number += 1
@@ -54,7 +54,7 @@ class Outstanding:
             line.end = offset + count
 
     def take(self, partition: int, offset: int, *, cumulative: bool) -> dict[Place, Given]:
-        """Something is said of this entry and, if cumulative, of all that were given before it."""
+        """Close this entry and, if cumulative, all that were pushed before it. Return the closed ones."""
         place = (partition, offset)
         if place not in self._open:
             raise InvalidInput("this entry is not waiting for an acknowledgement")
@@ -70,12 +70,12 @@ class Outstanding:
         return taken
 
     def restore(self, taken: Mapping[Place, Given]) -> None:
-        """The store did not hear of it: these are open again."""
+        """Open entries again whose acknowledgement was not stored."""
         everything = {**self._open, **taken}
         self._open = dict(sorted(everything.items(), key=lambda item: item[1].number))
 
     def reached(self, entries: Iterable[Mapping[Place, Given]]) -> dict[int, int]:
-        """How far partitions are acknowledged without a gap once these are, too."""
+        """Return the positions to which partitions are acknowledged without a gap once these entries are."""
         now: dict[int, set[int]] = {}
         for some in entries:
             for partition, offset in some:
@@ -89,7 +89,7 @@ class Outstanding:
         }
 
     def settle(self, entries: Iterable[Mapping[Place, Given]]) -> dict[int, int]:
-        """What was said of these is stored. Answers how far their partitions are acknowledged."""
+        """Note that the acknowledgements are stored. Return the positions of their partitions."""
         changed = set()
         for some in entries:
             for (partition, offset), given in some.items():
@@ -99,14 +99,14 @@ class Outstanding:
         return {partition: self._advance(self._lines[partition]) for partition in changed}
 
     def left_behind(self) -> dict[Place, Given]:
-        """What is open although something after it is acknowledged, and what failed before. Takes it."""
+        """Close and return the open entries before an acknowledged one, and the redelivered ones."""
         last = {partition: max(line.passed, default=-1) for partition, line in self._lines.items()}
         return self._take_all(
             [place for place, given in self._open.items() if given.attempts or place[1] < last[place[0]]]
         )
 
     def first_below(self, ends: Mapping[int, int]) -> dict[Place, Given]:
-        """The first open entry of each partition, if its offset is below these. Takes it."""
+        """Close and return the first open entry of each partition, if its offset is below these."""
         firsts: dict[int, int] = {}
         for partition, offset in self._open:
             firsts[partition] = min(offset, firsts.get(partition, offset))

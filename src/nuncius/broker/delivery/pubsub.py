@@ -1,7 +1,7 @@
-"""Reliable publish/subscribe: publishers count what they send, subscribers name the id they want next.
+"""Reliable publish/subscribe: publishers count their messages, subscribers name the id they want next.
 
-A subscriber that asks for an id says that it has everything below. Who asks again gets the same again; so
-exactly once is a matter of remembering one number, on both sides.
+A request for an id confirms everything below it, and the same request again gets the same answer. So for
+exactly-once delivery each side remembers one number.
 """
 
 import asyncio
@@ -65,11 +65,11 @@ class Get:
         self.done = done
         self.caller = caller
         self.looking = False
-        self.missed = False  # something was published while it looked
+        self.missed = False  # the topic got new entries during the look
         self.finished = False
         self.topic_id: int | None = None  # of the topic that it watches
-        self.wake: Callable[[], None] | None = None  # what the topic calls
-        self.told: Found | None = None  # how it stood at the last look
+        self.wake: Callable[[], None] | None = None  # called for new entries of the topic
+        self.told: Found | None = None  # result of the last look
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -92,7 +92,7 @@ class PubSub:
         self._allowed: set[str] = set()
 
     def _check(self, kind: str, name: str) -> None:
-        """Most names have been checked before."""
+        """Check a name, unless it has been checked recently."""
         if name not in self._allowed:
             check_name(kind, name)
             if len(self._allowed) >= REMEMBERED_NAMES:
@@ -111,8 +111,8 @@ class PubSub:
         *,
         caller: Hashable = None,
     ) -> None:
-        """Publishes a message if it is the next one of this publisher in this topic; `done` gets a Turn or an
-        exception. The topic is made if there is none of that name."""
+        """Publish a message if it is the next one of this publisher in this topic. `done` gets a Turn or an
+        exception. The topic is created if it does not exist."""
         self._check("topic", topic)
         self._check("publisher", publisher)
         check_bodies(self._limits, (body,))
@@ -130,8 +130,8 @@ class PubSub:
     # Subscriptions
 
     async def subscribe(self, topic: str, subscriber: str) -> tuple[bool, int]:
-        """Subscribes from the latest message on. Answers whether it was not subscribed before, and the id
-        that it has last."""
+        """Subscribe from the latest message on. Return True if the subscription is new, and the id of the
+        last message that the subscriber has."""
         check_name("topic", topic)
         check_subscriber(subscriber)
         rows = await self._store.execute(
@@ -140,7 +140,7 @@ class PubSub:
         return rows[0][0], rows[0][1]
 
     async def unsubscribe(self, topic: str, subscriber: str) -> None:
-        """What was pending is dropped."""
+        """End a subscription. Its pending messages are dropped."""
         check_name("topic", topic)
         check_name("subscriber", subscriber)
         await self._subscriptions.unsubscribe(topic, subscriber)
@@ -157,9 +157,9 @@ class PubSub:
         wait: float = 0.0,
         caller: Hashable = None,
     ) -> Get:
-        """Gets the entry of an id, and confirms everything below it. `done` gets a Found (without a body if
-        there is no such entry, or none comes while we wait), None when it has to ask again because too
-        much was asked for at once, or an exception."""
+        """Get the entry of an id, and confirm everything below it. `done` gets a Found (without a body if
+        there is no such entry, or none comes within the wait), None if the caller has to repeat the request
+        because the batch was too large, or an exception."""
         self._check("topic", topic)
         self._check("subscriber", subscriber)
         check_not_of_job(subscriber)
@@ -171,7 +171,7 @@ class PubSub:
         return request
 
     def leave(self, request: Get) -> None:
-        """The subscriber does not wait any longer: it gets the answer as it stands."""
+        """Answer a waiting request now, with its latest result."""
         if request.finished:
             return
         if request.looking:
@@ -210,7 +210,7 @@ class PubSub:
             self._finish(request, told)
         elif request.topic_id != told.topic_id:
             self._watch(request, told.topic_id)
-            self._look(request)  # it may have come before we watched
+            self._look(request)  # the entry may have arrived before the watch began
         elif request.missed:
             self._look(request)
         elif request.timer is None:

@@ -1,10 +1,11 @@
 """Reading for one consumer, round robin over the partitions.
 
-A node reads ahead and knows where a consumer stood; PostgreSQL knows where it stands. A message is handed out
-when the consumer's place was moved past it, from exactly there: so several nodes may read for one consumer
-and none hands out what another has. Whoever finds the place elsewhere forgets what it knew and begins anew.
+A node reads ahead and knows an older position of the consumer; PostgreSQL knows the current one. A message is
+delivered only after the position was moved from exactly its offset to the next one. So several nodes may read
+for one consumer, and none delivers a message that another has delivered. A node that finds the position
+elsewhere drops what it has read ahead and begins again.
 
-There is no false "nothing": it is said only after a look at the store that began after the request came.
+"Nothing" is answered only after a look at the store that began after the request came.
 """
 
 import asyncio
@@ -25,34 +26,34 @@ AHEAD = 2000  # entries that are read ahead for a consumer, over all its partiti
 LEAST_AHEAD = 16  # of one partition
 FETCHES = 32  # at a time
 PER_ENTRY = 100  # bytes of memory an entry costs besides its body
-# A partition that had nothing at the last look may have something now, while others never run dry: look again
+# A partition that was empty at the last look may have entries now, while others never run dry: look again
 # after so many seconds, and some more for each partition.
 LOOK_SECONDS = 1.0
 LOOK_SECONDS_EACH = 0.01
 
 
 class Reading:
-    """Requests stand in line for messages, partitions stand in line to give some."""
+    """Reading for one consumer: a line of requests, and a line of partitions to serve them in turn."""
 
     def __init__(self, consumer: Consumer, means: Means) -> None:
         self.consumer = consumer
         self.bytes = 0
-        """How much is read ahead."""
+        """Size of what is read ahead."""
         self._means = means
         self._loop = asyncio.get_running_loop()
         self._topic: Topic | None = None
         self._waiting: deque[Request] = deque()
-        self._numbers = 0  # of requests so far
+        self._numbers = 0  # requests so far
         self._keyed: dict[str, list[Done]] = {}
         self._line: deque[Place] = deque()
         self._places: dict[int, Place] = {}  # those in line, by partition id
-        self._reached: dict[int, int] = {}  # by partition id: everything below is handed out, or about to be
+        self._reached: dict[int, int] = {}  # by partition id: everything below is delivered, or about to be
         self._fetching = 0
         self._looking = False
         self._looked_for = 0  # requests up to this number came before the last look
         self._look_at = 0.0
         self._version = -1
-        self._under_way = 0  # messages whose place is being moved
+        self._under_way = 0  # messages for which the position is being moved
         self._lost = False
         self._trouble: Exception | None = None  # partitions that could not be read since the last look
 
@@ -61,7 +62,7 @@ class Reading:
         return not (self._waiting or self._under_way or self._fetching or self._looking or self._keyed)
 
     def ask(self, done: Done, key: str | None) -> None:
-        """One message for one request."""
+        """Request one message. Requests with the same key get the same message."""
         if key is None:
             self._enter(Request(done, None))
         elif key in self._keyed:
@@ -71,7 +72,7 @@ class Reading:
             self._recall(Request(partial(self._done_with_key, key), key))
 
     def begin_anew(self) -> None:
-        """What is known may be outdated."""
+        """Drop what is known and look again, because it may be outdated."""
         self._lost = True
         self._serve()
 
@@ -150,7 +151,7 @@ class Reading:
         for request in waiting:
             request.done(error)
 
-    # Looking where there is something
+    # Looking for unread entries
 
     def _look(self) -> None:
         self._looking = True
@@ -178,7 +179,7 @@ class Reading:
         self._serve()
 
     def _fetch_ahead(self) -> None:
-        """For the partition whose turn it is, and for those whose turn comes soon."""
+        """Fetch for the partition that is next in line, and for those soon after it."""
         for place in islice(self._line, min(len(self._waiting), FETCHES)):
             if place.is_dry and not place.is_fetching:
                 place.is_fetching = True
@@ -194,7 +195,7 @@ class Reading:
             entries = await self._means.fetch(self._topic, place.partition, place.position, limit)
         except NoSuchTopic:
             self._fail(self._gone())
-        except Exception as error:  # what can be read elsewhere comes first
+        except Exception as error:  # serve readable partitions first
             self._trouble = error
         self._fetching -= 1
         place.is_fetching = False
@@ -246,7 +247,7 @@ class Reading:
             self._means.start(self._give_again(request, *known))
 
     async def _give_again(self, request: Request, partition: int, offset: int) -> None:
-        """The message that an earlier request with this key got."""
+        """Deliver again the message that an earlier request with this key got."""
         try:
             topic = await self._means.find_topic(self.consumer.topic)
             entries = await self._means.fetch(topic, partition, offset, 1)
@@ -254,7 +255,7 @@ class Reading:
             request.done(error)
             return
         if entries is None or entries.first_offset != offset:
-            # Its broker is away; or it is being removed, then who asks again hears that there is nothing.
+            # Its broker is away; or it is being removed, then the next request gets "nothing".
             request.done(StoreUnavailable("the message of this Idempotency-Key cannot be read now"))
         else:
             request.done(entries.bodies[0])

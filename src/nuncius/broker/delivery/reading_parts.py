@@ -1,4 +1,4 @@
-"""What reading for a consumer is made of."""
+"""The services, the places and the requests of reading for a consumer."""
 
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Fetch = Callable[[Topic, int, int, int], Awaitable[Entries | None]]
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What all readings of a node share."""
+    """Services that every reading of a node uses."""
 
     advance: Callable[[MoveCall], None]
     looking: Combiner[UnreadCall]
@@ -30,7 +30,7 @@ class Means:
 
 
 class Place:
-    """Where a consumer stands in a partition, and what comes there."""
+    """A consumer's position in a partition, and the entries read ahead there."""
 
     __slots__ = ("bodies", "first", "is_fetching", "partition", "partition_id", "position", "size")
 

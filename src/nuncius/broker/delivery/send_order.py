@@ -1,9 +1,9 @@
 """The order in which this node stored entries, over all topics.
 
 Offsets give the order of the entries of one partition. A connection that subscribes to several topics expects
-more: what another connection sent to them comes in the order of sending. The node knows it, because it stores
-the entries of a connection in that order. It remembers it only for topics of connections that subscribe to
-several.
+more: the entries that another connection sent to them in the order of sending. The node knows that order,
+because it stores a connection's entries in it. It remembers the order only for topics of connections that
+subscribe to several.
 """
 
 from bisect import bisect_right
@@ -67,7 +67,7 @@ class SendOrder:
             self._under_way[topic_id] += 1
 
     def end(self, topic_ids: Iterable[int]) -> None:
-        """Note that the batch is stored, or is not."""
+        """Note that the batch is stored or has failed."""
         for topic_id in topic_ids:
             self._under_way[topic_id] -= 1
             if not self._under_way[topic_id]:
@@ -87,7 +87,7 @@ class SendOrder:
                 self._add(call.topic_id, placed.partition, placed.offset, call.rows - placed.skipped)
 
     def is_under_way(self, topic_id: int) -> bool:
-        """Return True if entries of this topic may be stored whose place in the order is not known yet."""
+        """Return True if the order of entries of this topic that may be stored is not known yet."""
         return topic_id in self._under_way
 
     def latest(self, topic_id: int) -> int:
@@ -126,7 +126,7 @@ class SendOrder:
             self._forget_half()
 
     def _forget_half(self) -> None:
-        """Subscribers that lag so far behind get old entries partition by partition."""
+        """Forget the older half. Subscribers with such a lag get those entries partition by partition."""
         self._count = 0
         for line in self._lines.values():
             for column in (line.starts, line.ends, line.numbers):

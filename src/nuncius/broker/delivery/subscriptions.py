@@ -1,4 +1,4 @@
-"""Subscriptions: a durable place in a topic, and readers that go on from it."""
+"""Subscriptions: durable positions in a topic, and readers that start there."""
 
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
@@ -14,9 +14,9 @@ from nuncius.broker.topics.topic import Topic
 from nuncius.broker.topics.topics import Topics
 from nuncius.store.store import Store
 
-AT_ONCE = 32  # partitions that a reader looks at: what is found in all of them is in memory together
+AT_ONCE = 32  # partitions that a reader fetches together: their entries are in memory at the same time
 
-# Of a partition and an offset: the next offset that a look must leave alone, if any.
+# For a partition and an offset: the next offset that a look must leave out, if any.
 Bound = Callable[[int, int], int | None]
 
 
@@ -39,7 +39,7 @@ class SubscriptionInfo:
 
 
 def _ignore(caller: Hashable, entries: int) -> None:
-    """Nobody counts."""
+    """Do nothing: deliveries are not counted."""
 
 
 class Subscriptions:
@@ -49,7 +49,7 @@ class Subscriptions:
         self._tails = tails
         self._signals = signals
         self.on_delivery: Callable[[Hashable, int], None] = _ignore
-        """Learns how many entries were handed to whom."""
+        """Called with the caller and the number of delivered entries."""
 
     async def subscribe(
         self,
@@ -60,7 +60,7 @@ class Subscriptions:
         holds_retention: bool = False,
         holder: int | None = None,
     ) -> Subscription:
-        """Subscribes, or finds the subscription there is. `start`: 'latest' or 'earliest'. With a holder the
+        """Subscribe, or find the existing subscription. `start`: 'latest' or 'earliest'. With a holder the
         subscription ends with that node, unless it was durable before."""
         check_subscriber(subscriber)
         check_name("topic", topic)
@@ -78,7 +78,7 @@ class Subscriptions:
         return Subscription(rows[0][0], found, subscriber, rows[0][1])
 
     async def find(self, topic: str, subscriber: str) -> Subscription:
-        """Find a subscription, to read it or to move it. Those of jobs are refused."""
+        """Find a subscription to read or to seek it. Refuse those of jobs."""
         check_not_of_job(subscriber)
         return await self.look_up(topic, subscriber)
 
@@ -111,15 +111,15 @@ class Subscriptions:
         return [SubscriptionInfo(*row) for row in rows]
 
     async def reader(self, subscription: Subscription) -> "Reader":
-        """A reader that begins after what is confirmed."""
+        """Return a reader that begins at the confirmed positions."""
         reader = Reader(self._store, self._tails, self._signals, subscription, self.on_delivery)
         await reader.find_place()
         return reader
 
 
 class Reader:
-    """Goes through a topic's partitions in turn, from a subscription's place on. It moves by itself; only
-    confirming moves the subscription."""
+    """Reader of a topic's partitions in turn, from a subscription's positions on. Reading moves only the
+    reader; confirming moves the subscription."""
 
     def __init__(
         self,
@@ -135,11 +135,11 @@ class Reader:
         self._on_delivery = on_delivery
         self.subscription = subscription
         self.places: dict[int, tuple[int, int]] = {}  # partition: its id, the next offset
-        self._empty: dict[int, int] = {}  # partition: the topic's version at which there was nothing
+        self._empty: dict[int, int] = {}  # partition: the topic's version at which it was empty
         self._catalogue = 0
 
     async def find_place(self) -> None:
-        """Looks up where to begin, in partitions that are new to this reader."""
+        """Look up the positions of partitions that are new to this reader."""
         self._catalogue = self._signals.catalogue
         rows = await self._store.query(
             "select partition, partition_id, position from nuncius.positions_of($1)",
@@ -162,8 +162,8 @@ class Reader:
     async def next(
         self, limit: int, caller: Hashable = None, gate: AbstractAsyncContextManager[None] | None = None
     ) -> Slice:
-        """The entries that come next, of one partition; waits until there are some. Each look goes through
-        the gate, if there is one."""
+        """Return the next entries, of one partition. Wait until there are some. Each look goes through the
+        gate, if there is one."""
         while True:
             version = self._signals.version(self.subscription.topic.topic_id)
             async with gate or nullcontext():
@@ -173,8 +173,8 @@ class Reader:
             await self._signals.wait(self.subscription.topic.topic_id, version, None)
 
     async def look(self, limit: int, caller: Hashable = None, bound: Bound | None = None) -> Slice | None:
-        """The entries that come next, of one partition, if there are any. What the bound excludes is fetched
-        all the same, for `take_fetched`."""
+        """Return the next entries, of one partition, or None. Entries that the bound excludes are fetched,
+        too, for `take_fetched`."""
         if self._catalogue != self._signals.catalogue:
             await self.find_place()
         version = self._version
@@ -187,7 +187,7 @@ class Reader:
             known = self._tails.known(partition_id, position)
             if known is None:
                 break
-            await asyncio.sleep(0)  # others have their turn, and sockets: everything may be at hand for long
+            await asyncio.sleep(0)  # let other tasks run: reading from memory may go on for long
             found = self._move(partition, *known, limit, caller, bound)
             if found is not None:
                 return found
@@ -209,7 +209,7 @@ class Reader:
         return None
 
     def take_fetched(self, partition: int, end: int, limit: int, caller: Hashable) -> Slice | None:
-        """Return what comes next in this partition, to before the offset `end`, as far as it is fetched."""
+        """Return the next entries of this partition below the offset `end`, as far as they are fetched."""
         partition_id, position = self.places[partition]
         known = self._tails.known(partition_id, position)
         if known is None:
@@ -217,13 +217,13 @@ class Reader:
         return self._move(partition, *known, min(limit, end - position), caller, None)
 
     def fetched_to(self, partition: int) -> int:
-        """The offset to which this partition is fetched without a gap, from the reader's place on."""
+        """Return the offset to which this partition is fetched without a gap, from the reader's position."""
         partition_id, position = self.places[partition]
         known = self._tails.known(partition_id, position)
         return position if known is None else known[0].entries.next_offset
 
     def has_found_nothing(self, partition: int) -> bool:
-        """Whether a look found that this partition is at its end, and there is no news since."""
+        """Return True if the last look found no entries here, and the topic has no new ones since."""
         return self._empty.get(partition) == self._version
 
     @property

@@ -1,7 +1,7 @@
-"""The recent ends of partitions, shared by everybody who reads there.
+"""Cache of the recent ends of partitions, shared by all their readers.
 
-Fifty subscribers of one topic want the same entries at nearly the same time. The first one to ask has them
-fetched; the others find them here, in the same object, beside what a door has already made of them.
+Fifty subscribers of one topic want the same entries at nearly the same time. The first reader has them
+fetched; the others find them here, in the same object, with the form that a door has already rendered.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ PER_CHUNK = 1000
 
 @dataclass(slots=True, eq=False)
 class Chunk:
-    """Consecutive entries of a partition. `rendered` is for doors to keep what they made of them."""
+    """Consecutive entries of a partition. Doors keep their rendered form of them in `rendered`."""
 
     entries: Entries
     rendered: dict[str, Any] = field(default_factory=dict)
@@ -63,12 +63,12 @@ class Tails:
         self._chunks: dict[int, list[Chunk]] = {}  # by partition id, in order of offsets
         self._oldest: deque[tuple[int, Chunk, int]] = deque()  # partition id, chunk, size
         self._bytes = 0
-        self._forgotten = 0  # how often
-        # By partition id, position and version: who knows of something newer does not wait for an older look.
+        self._forgotten = 0  # how often the cache was dropped
+        # By partition id, position and version: a reader with a newer version shares no older fetch.
         self._under_way: dict[tuple[int, int, int], asyncio.Future[Any]] = {}
 
     def known(self, partition_id: int, position: int) -> tuple[Chunk, int] | None:
-        """The chunk in which this offset is, and where in it, if it is at hand."""
+        """Return the cached chunk with this offset and the index in it, or None."""
         chunks = self._chunks.get(partition_id)
         if not chunks:
             return None
@@ -80,8 +80,8 @@ class Tails:
     async def fetch(
         self, partition_id: int, position: int, version: int, caller: Hashable
     ) -> tuple[Chunk, int] | int | None:
-        """The same, fetched if need be; None when there is nothing there yet, or GONE. Where retention has
-        passed the position, the chunk begins beyond it. `version` is the topic's when the caller looked."""
+        """Return the same, fetched if necessary; None if there is nothing yet, or GONE. If retention has
+        passed the position, the chunk begins after it. `version` is the topic's version at the caller."""
         found = self.known(partition_id, position)
         if found is not None:
             return found
@@ -99,7 +99,7 @@ class Tails:
         return chunk, max(0, position - chunk.entries.first_offset)
 
     async def fetch_one(self, partition_id: int, offset: int, caller: Hashable) -> tuple[Chunk, int] | None:
-        """This very entry, if it is still there. It may be old: nothing is kept, nobody else wants it."""
+        """Return exactly this entry, if it still exists. Do not cache it: only its subscriber needs it."""
         found = self.known(partition_id, offset)
         if found is None:
             entries = await self._topics.fetch_now(partition_id, offset, 1, caller)
@@ -108,7 +108,7 @@ class Tails:
         return found
 
     def forget(self) -> None:
-        """Entries may have become unreadable."""
+        """Drop the cache: entries may have become unreadable."""
         self._chunks.clear()
         self._oldest.clear()
         self._bytes = 0

@@ -1,4 +1,4 @@
-"""How many connections consume from which queue and subscription, at this process. For those who look."""
+"""Count of the connections that consume from each queue and subscription, at this process."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 
 class Consumers:
-    """Count consumers by the number of their queue or subscription. A connection joins once for each, when it
-    first consumes from it, and leaves when it stops or ends."""
+    """Counts of consumers by queue id and by subscription id. A connection counts from its first consume
+    until it stops or ends."""
 
     def __init__(self) -> None:
         self.queues: Counter[int] = Counter()
@@ -31,13 +31,13 @@ class Consumed:
         self._queues: set[int] = set()
 
     def note(self, queue_id: int) -> None:
-        """Join the consumers of a queue, unless this connection has."""
+        """Join the consumers of a queue, once per connection."""
         if queue_id not in self._queues:
             self._queues.add(queue_id)
             self._counts[queue_id] += 1
 
     def end(self) -> None:
-        """Leave them all."""
+        """Leave all queues."""
         while self._queues:
             leave(self._counts, self._queues.pop())
 

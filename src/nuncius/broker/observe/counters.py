@@ -1,11 +1,11 @@
-"""What a node counts: messages by door and kind, messages by queue, and how long its batches take.
+"""Counters of a node: messages by door and kind, messages by queue, and how long its batches take.
 
-Everything is counted once a batch, in plain dictionaries, where the batch's results are at hand anyway; what
-that costs cannot be seen in a benchmark. Totals only go up. Rates and percentiles are of the last minute: a
-sample of the totals is kept every second.
+All counters are updated once a batch, in plain dictionaries, where the batch's results are at hand anyway;
+no benchmark shows the cost. Totals only go up. Rates and percentiles are of the last minute: a sample of the
+totals is kept every second.
 
-Which door a message came through is told by its caller: the package in which the caller's class lives is
-named after it, unless it says so itself. Calls without a caller of their own are HTTP's.
+The door of a message is known by its caller: it is named like the package of the caller's class, unless the
+caller names it. Calls without a caller count under http.
 """
 
 import os
@@ -45,15 +45,15 @@ class _Sample:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Of the last minute, or since the node started if that is less long ago."""
+    """Rates of the last minute, or since the node started if that is shorter."""
 
     seconds: float
     messages: dict[tuple[str, str], float]
-    """A second, by door and kind."""
+    """Messages per second, by door and kind."""
     queues: dict[int, tuple[float, float]]
-    """Put and taken a second, by queue; only those with traffic."""
+    """Puts and takes per second, by queue; only queues with traffic."""
     buckets: dict[str, list[int]]
-    """By procedure that did something: how many of its batches took how long, between the `EDGES`."""
+    """Histogram of batch times between the `EDGES`, by procedure; only procedures with batches."""
 
 
 class Counters:
@@ -63,10 +63,10 @@ class Counters:
         self.pid = os.getpid()
         self.doors: dict[str, Door] = {}
         self.ring: Callable[[], RingState] | None = None
-        """Set by the door that is part of a ring."""
+        """Set by the door of the ring of keys."""
         self.procedures: dict[str, Histogram] = {}
         self.queues: dict[int, tuple[int, int]] = {}
-        """Put into and taken from each, of the first so many that had traffic."""
+        """Puts and takes by queue, of the first `MOST_QUEUES` queues with traffic."""
         self._counts: dict[str, defaultdict[type | str, int]] = {kind: defaultdict(int) for kind in KINDS}
         self._door_of: dict[type, str] = {}
         self._samples: deque[_Sample] = deque(maxlen=WINDOW + 1)
@@ -87,16 +87,16 @@ class Counters:
         }
 
     def attach(self, store: Store) -> None:
-        """Before combiners are made: they take the observer with them."""
+        """Observe a store. Call this before its combiners are made: they take the observer over."""
         store.observe = self.observe
 
     def take_on(self, duties: Duties) -> None:
         duties.add("counters", SAMPLE_SECONDS, self.sample)
 
-    # What is counted
+    # Counting
 
     def observe(self, name: str, seconds: float, calls: Sequence[Any], results: Sequence[Any]) -> None:
-        """A batch of a combiner was carried out."""
+        """Count a batch that a combiner has carried out."""
         histogram = self.procedures.get(name)
         if histogram is None:
             histogram = self.procedures[name] = Histogram()
@@ -106,15 +106,15 @@ class Counters:
             count(calls, results)
 
     def delivered(self, caller: Hashable, entries: int) -> None:
-        """Entries were handed to a subscriber."""
+        """Count entries delivered to a subscriber."""
         self._counts[DELIVERED][_said_by(caller)] += entries
 
     def settled(self, messages: int) -> None:
-        """Messages that were leased for a time are settled."""
+        """Count acknowledged messages of timed leases."""
         self._counts[ACKED][OTHERS] += messages
 
     def _published(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
-        # The hottest of all: neighbours are mostly of one kind, and are added up before they are noted.
+        # The hottest path: neighbours mostly have one kind of caller, so sum them before the look-up.
         counts = self._counts[PUBLISHED]
         kind, rows = type(None), 0
         for call, result in zip(calls, results, strict=True):
@@ -181,7 +181,7 @@ class Counters:
             counts[type(call.caller)] += call.rows
 
     def _posted(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
-        """A tribble is an entry of a topic. One that is sent again counts again: its answer is the same."""
+        """Count tribbles as published entries. One sent again counts again: its answer is the same."""
         posts = sum(
             call.mention is not None and type(result) is int
             for call, result in zip(calls, results, strict=True)
@@ -195,11 +195,11 @@ class Counters:
         elif len(self.queues) < MOST_QUEUES:
             self.queues[queue_id] = (put, taken)
 
-    # What is told
+    # Reading
 
     @property
     def totals(self) -> dict[tuple[str, str], int]:
-        """Messages since the start, by door and kind."""
+        """Return the messages since the start, by door and kind."""
         totals: defaultdict[tuple[str, str], int] = defaultdict(int)
         for kind, counts in self._counts.items():
             for caller, count in counts.items():
@@ -207,11 +207,11 @@ class Counters:
         return dict(totals)
 
     def by_kind(self) -> dict[str, int]:
-        """The same of all doors together."""
+        """Return the messages since the start, by kind."""
         return {kind: sum(counts.values()) for kind, counts in self._counts.items()}
 
     def door_of(self, caller: type | str) -> str:
-        """The door of callers of a class; what is no class is a door's name."""
+        """Return the door of a caller's class. A string is the door's name itself."""
         if isinstance(caller, str):
             return caller
         door = self._door_of.get(caller)
@@ -224,11 +224,11 @@ class Counters:
 
     @property
     def connections(self) -> dict[str, int]:
-        """By open door."""
+        """Return the number of connections, by open door."""
         return {name: door.connections for name, door in self.doors.items() if door.is_open}
 
     async def sample(self) -> int:
-        """Once a second."""
+        """Keep a sample of the totals, once a second."""
         self._samples.append(self._sample())
         return 0
 
@@ -237,7 +237,7 @@ class Counters:
         return _Sample(self._clock(), self.totals, dict(self.queues), buckets)
 
     def rates(self, seconds: float = WINDOW * SAMPLE_SECONDS) -> Rates:
-        """Of the last so many seconds, a minute at most."""
+        """Return the rates of the last so many seconds, a minute at most."""
         now = self._sample()
         before = next((each for each in self._samples if now.at - each.at <= seconds), self._samples[-1])
         span = max(now.at - before.at, 1e-9)

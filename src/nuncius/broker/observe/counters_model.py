@@ -1,4 +1,4 @@
-"""What counters are made of, and what doors tell about themselves."""
+"""Data of counters, and the facts that doors report about themselves."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -16,15 +16,15 @@ ASK_FOR_ROWS = (
     "put and take",
     "take many",
     "lease",
-)  # batches whose rows are how many they would have taken
+)  # batches whose number of rows is the limit they asked for
 
 
 class Door(Protocol):
-    """What a door tells about its connections."""
+    """A door, as seen by counters and consoles."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it listens, or has connections all the same: STOMP comes over WebSocket, too."""
+        """Return True if it listens or has connections: STOMP comes over WebSocket, too."""
 
     @property
     def connections(self) -> int: ...
@@ -32,7 +32,7 @@ class Door(Protocol):
     def list_connections(self) -> "Sequence[ConnectionFacts]": ...
 
     def disconnect(self, connection_id: str) -> bool:
-        """Ends a connection, after what it asked has been answered. False: there is no such one."""
+        """End a connection after its requests are answered. Return False if there is no such connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ConnectionFacts:
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """What one process of a node has to do, in short."""
+    """Summary of the load of one process."""
 
     accepted_bytes: int
     connections: dict[str, int]
@@ -66,19 +66,19 @@ class Counts(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RingState:
-    """A node's place in the ring of keys, and what it has promised to others."""
+    """A node's view of the ring of keys, and the leases between it and other nodes."""
 
     node: str
     version: int
     places: tuple[tuple[int, str], ...]
     hot_keys: tuple[str, ...]
-    """Asked for so often that others hold leases of them."""
+    """Keys read so often that other nodes hold leases of them."""
     cached_bytes: int
-    """Of other nodes' keys, kept here by leases of theirs."""
+    """Bytes of other nodes' keys that are cached here under leases."""
 
 
 class Histogram:
-    """How long something took, in buckets."""
+    """Histogram of durations."""
 
     __slots__ = ("buckets", "count", "seconds")
 
@@ -94,7 +94,7 @@ class Histogram:
 
 
 def quantile(buckets: Sequence[int], share: float) -> float:
-    """The seconds below which that share of the counted lies, by the straight line within its bucket."""
+    """Return the quantile of a histogram in seconds, by linear interpolation within its bucket."""
     wanted = share * sum(buckets)
     below = 0
     for n, count in enumerate(buckets):

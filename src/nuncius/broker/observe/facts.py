@@ -1,10 +1,10 @@
-"""Everything that consoles and command lines show about a broker, and what people do by hand.
+"""Facts that consoles and command lines show about a broker, and the actions of operators.
 
     facts = Facts(broker)
     page = await facts.queues.page(Wish("depth", descending=True))
 
-Each question is one bounded query or a few; lists are sorted, searched and paged by the store. What only a
-node knows (rates, latencies, connections) is in `counters` and, for others, under `/v1/stats` and
+Each question is one bounded query or a few; lists are sorted, searched and paged by the store. Facts of a
+single node (rates, latencies, connections) are in `counters` and, for other processes, under `/v1/stats` and
 `/v1/connections`.
 """
 
@@ -32,15 +32,15 @@ __all__ = ["Facts", "Overview", "Page", "Wish"]
 class Overview:
     queues: int
     messages: int
-    """In all queues, counted not long ago."""
+    """In all queues, counted recently."""
     topics: int
     entries: int
     subscriptions: int
     lag: int
-    """Of the subscription that is furthest behind."""
+    """Highest lag of a subscription."""
     clients: int
     failures: int
-    """That come again."""
+    """Awaiting redelivery."""
     dead_letters: int
     nodes: int
     nodes_alive: int
@@ -88,13 +88,13 @@ class Facts:
         )
 
     async def alarms(self, overview: Overview | None = None) -> tuple[Advice, ...]:
-        """List what an operator should look at, the worst first. Empty: all is well."""
+        """List the warnings for the operator, the worst first. Empty: all is well."""
         overview = overview or await self.overview()
         return worst_first([*(await self.store.read()).advice(), *alarms_of(overview)])
 
 
 def worst_first(found: Iterable[Advice]) -> tuple[Advice, ...]:
-    """Sort alarms, and leave out what is well."""
+    """Sort alarms, without those of level ok."""
     return tuple(
         sorted((each for each in found if each.level != "ok"), key=lambda each: each.level != "fail")
     )

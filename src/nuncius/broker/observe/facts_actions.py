@@ -1,6 +1,6 @@
-"""What people do by hand with messages: move, remove, republish, bring back from the dead.
+"""Actions of operators on messages: move, remove, republish, revive dead letters.
 
-Purging queues and topics, seeking and ending subscriptions are the broker's own: `broker.queues.purge`,
+To purge queues and topics, and to seek and end subscriptions, call the broker itself: `broker.queues.purge`,
 `broker.topics.purge`, `broker.positions.seek`, `broker.subscriptions.unsubscribe`.
 """
 
@@ -21,7 +21,7 @@ MOST_AT_ONCE = 1000
 
 
 class NotDead(NotFound):
-    """The place does not hold dead letters."""
+    """The queue or topic does not hold dead letters."""
 
 
 class Actions:
@@ -40,13 +40,13 @@ class Actions:
         self._in_topics = in_topics
 
     async def move(self, queue_id: int, message_ids: Sequence[int], target: int) -> int:
-        """Moves messages to another queue, behind their equals. Answers how many were still there."""
+        """Move messages to another queue, behind their equals. Return how many were still there."""
         if queue_id == target:
             raise InvalidInput("the messages are in that queue already")
         return await self._move(queue_id, message_ids, target)
 
     async def remove(self, queue_id: int, message_ids: Sequence[int]) -> int:
-        """Removes messages from a queue. Answers how many were still there."""
+        """Remove messages from a queue. Return how many were still there."""
         return await self._move(queue_id, message_ids, None)
 
     async def _move(
@@ -63,37 +63,37 @@ class Actions:
         return moved
 
     async def message_to_topic(self, queue_id: int, message_id: int, topic: str) -> Placed:
-        """Publishes a copy of a queue's message; the message stays where it is."""
+        """Publish a copy of a queue's message. The message stays in the queue."""
         message = await self._in_queues.message(queue_id, message_id)
         return await self._publish(topic, message.body, None, message.headers)
 
     async def republish(self, topic: str, partition: int, offset: int, target: str) -> Placed:
-        """Publishes a copy of an entry to the same or another topic."""
+        """Publish a copy of an entry to the same or another topic."""
         entry = await self._in_topics.entry(topic, partition, offset)
         return await self._publish(target, entry.preview, entry.key, entry.headers)
 
     async def retry_now(self, queue_id: int) -> int:
-        """Messages that failed and wait for their next attempt come now. Answers how many."""
+        """Redeliver now the messages that wait for their retry. Return how many."""
         rows = await self._store.query("select nuncius.retry_now($1)", queue_id)
         retried: int = rows[0][0]
         return retried
 
     async def revive_messages(self, queue_id: int, message_ids: Sequence[int]) -> int:
-        """Dead letters go back to the queue they came from, as new. Answers how many were still there."""
+        """Move dead letters back to their queue, as new messages. Return how many were still there."""
         queue = await self._queues.find_by_id(queue_id)
         origin = await self._queues.ensure(origin_of(queue.name))
         return await self._move(queue_id, message_ids, origin.queue_id, revive=True)
 
     async def revive_entry(self, topic: str, partition: int, offset: int) -> Placed:
-        """A dead letter is published anew where it came from. All subscribers get it; the letter stays,
-        because topics only grow."""
+        """Publish a dead letter to its topic again. All subscribers get it. The dead letter stays, because
+        topics only grow."""
         entry = await self._in_topics.entry(topic, partition, offset)
         headers = {name: value for name, value in entry.headers.items() if not name.startswith("dead-")}
         return await self._publish(origin_of(topic), entry.preview, entry.key, headers)
 
     async def forget_nodes(self, node_ids: Sequence[int]) -> int:
-        """Nodes that are gone are listed no more. Answers how many: not those that are there after all, and
-        not those with partitions or a store of their own, which are waited for."""
+        """Remove dead nodes from the list. Return how many. Nodes that are alive, and nodes with partitions
+        or a store of their own, stay."""
         rows = await self._store.execute(
             "delete from nuncius.nodes n where node_id = any ($1) and store_id = 1"
             " and coalesce(last_heard < clock_timestamp() - make_interval(secs => $2), true)"
@@ -114,7 +114,7 @@ class Actions:
 
 
 def origin_of(name: str) -> str:
-    """Where the dead letters of a queue or topic came from."""
+    """Return the queue or topic that the dead letters in this one came from."""
     if not name.startswith(DEAD):
         raise NotDead(f"{name!r} does not hold dead letters")
     return name.removeprefix(DEAD)

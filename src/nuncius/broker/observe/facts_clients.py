@@ -1,6 +1,6 @@
-"""Who is there: clients with a name, and producers, consumers and brokers with a number and their activity.
+"""Clients with a name, and producers, consumers and brokers with a number and their activity.
 
-Connections are a node's own business: `GET /v1/connections` of each node lists them.
+Connections are known to their node only: `GET /v1/connections` of each node lists them.
 """
 
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class ClientFactsReader:
         self._actors = actors
 
     async def page(self, wish: Wish | None = None) -> Page[ClientFacts]:
-        """Clients. Sorted by name, id or mode."""
+        """List clients. Sorted by name, id or mode."""
         ids, total = await CLIENTS.ids(self._store, wish or Wish())
         rows = await self._store.query("select * from nuncius.find_clients($1)", ids)
         order = {client_id: n for n, client_id in enumerate(ids)}
@@ -66,7 +66,7 @@ class ClientFactsReader:
         return Page(tuple(found), total)
 
     async def actors(self, wish: Wish | None = None, *, only_inactive: bool = False) -> Page[ActorFacts]:
-        """Producers, consumers and brokers. Sorted by activity (those silent longest first), kind, id or
+        """List producers, consumers and brokers. Sorted by activity (the longest silent first), kind, id or
         topic; searched by topic."""
         wish = wish or Wish("activity")
         wish.check(ACTOR_SORTS)

@@ -1,4 +1,4 @@
-"""The cluster as the store knows it: nodes, who serves which partitions, the ring and its keys."""
+"""The cluster as the store knows it: nodes, the brokers of partitions, the ring and its keys."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,7 +7,7 @@ import msgspec
 
 from nuncius.store.store import Store
 
-SILENCE = 5.0  # seconds without a word after which a node is taken for dead
+SILENCE = 5.0  # seconds without a heartbeat after which a node counts as dead
 KEYS_BOUND = 100_000
 
 
@@ -26,11 +26,11 @@ class NodeFacts:
     last_heard: datetime | None
     is_alive: bool
     partitions: int
-    """That it serves as a broker."""
+    """Number of partitions that it serves as a broker."""
 
     @property
     def state(self) -> str:
-        """The one judgement of a node, wherever it is shown."""
+        """Return the state of the node, as it is shown everywhere."""
         if self.removed:
             return "removed"
         if self.is_alive:
@@ -42,7 +42,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A partition and who serves it; nobody in particular if `broker_id` is None."""
+    """A partition and its broker. `broker_id` is None if no broker is assigned."""
 
     topic: str
     partition: int
@@ -65,7 +65,7 @@ class RingFacts:
     version: int
     places: tuple[RingPlace, ...]
     keys: int
-    """Values and lists that this store has; counted up to a bound."""
+    """Values and lists in this store; counted up to a bound."""
     items: int
     """In its lists; an estimate."""
 
@@ -79,7 +79,7 @@ class ClusterFactsReader:
         return tuple(NodeFacts(**{**row, "roles": tuple(row["roles"])}) for row in rows)
 
     async def placement(self, limit: int = 1000) -> tuple[Placed, ...]:
-        """Partitions that have a broker or are in a store of their own."""
+        """List the partitions that have a broker or are in another store."""
         rows = await self._store.query(
             "select t.topic_name, p.partition, p.store_id, a.broker_id"
             " from nuncius.partitions p join nuncius.topics t using (topic_id)"
@@ -91,7 +91,7 @@ class ClusterFactsReader:
         return tuple(Placed(*row) for row in rows)
 
     async def ring(self) -> RingFacts | None:
-        """The ring that this store's node is in, if it is in one."""
+        """Return the ring of keys that this store's node is in, if any."""
         rows = await self._store.query("select note::text from nuncius.ring_notes where name = 'ring'")
         if not rows:
             return None
@@ -107,7 +107,7 @@ class ClusterFactsReader:
         )
 
     async def keys(self) -> tuple[int, int]:
-        """How many keys this store has, and about how many items in their lists."""
+        """Return how many keys this store has, and about how many items in their lists."""
         rows = await self._store.query(
             "select (select count(*) from (select from nuncius.key_values limit $1) v)"
             " + (select count(*) from (select from nuncius.key_lists limit $1) l),"

@@ -1,4 +1,4 @@
-"""Pages of facts: sorted, searched and cut in the store, so that what is shown costs what it shows."""
+"""Pages of facts. The store sorts, searches and pages, so the cost depends on the rows shown."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ class Page(Generic[R]):
     rows: tuple[R, ...]
     total: int
     is_exact: bool = True
-    """Whether `total` was counted; else there are at least so many."""
+    """False: `total` is a lower bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Which page: rows from `offset` on, of those whose name contains `search`, in the order of `sort`."""
+    """A request for a page: rows from `offset` on, with `search` in their names, in the order of `sort`."""
 
     sort: str = "name"
     descending: bool = False
@@ -50,7 +50,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What can be listed: rows of a table with an id and a name, and expressions to sort them by."""
+    """Rows that can be listed: of a table with an id and a name, and expressions to sort by."""
 
     source: str
     identity: str
@@ -59,7 +59,7 @@ class Listing:
     condition: str = "true"
 
     async def ids(self, store: Store, wish: Wish) -> tuple[list[int], int]:
-        """The ids of a page, and how many rows there are in all."""
+        """Return the ids of a page, and the total number of rows."""
         wish.check(self.sorts)
         found = f"{self.condition} and ($1 = '' or position(lower($1) in lower({self.name})) > 0)"
         rows = await store.query(

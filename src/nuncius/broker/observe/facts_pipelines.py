@@ -1,4 +1,4 @@
-"""Jobs on Spark, as their runs have left it in the store."""
+"""Jobs on Spark, as their runs have recorded them in the store."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,7 +23,7 @@ class RunFacts:
     run_id: int
     job: str
     state: str
-    """running, done, stopped, failed, or interrupted: it was running and is not there any more."""
+    """running, done, stopped, failed, or interrupted: its process is gone without an end."""
     settings: dict[str, Any]
     started_at: datetime
     finished_at: datetime | None
@@ -34,7 +34,7 @@ class RunFacts:
 
     @property
     def report(self) -> str | None:
-        """Where the page is that the run wrote, if it wrote one."""
+        """Return the path of the report page that the run wrote, if any."""
         found = self.summary.get("report") or self.summary.get("page")
         return found if isinstance(found, str) else None
 
@@ -52,7 +52,7 @@ class PipelineFactsReader:
         self._store = store
 
     async def runs(self, wish: Wish | None = None) -> Page[RunFacts]:
-        """Runs of jobs. Sorted by started, job, state, read or written; searched by the job's name."""
+        """List runs of jobs. Sorted by started, job, state, read or written; searched by the job's name."""
         wish = wish or Wish("started", descending=True)
         wish.check(SORTS)
         rows = await self._store.query(
@@ -70,7 +70,7 @@ class PipelineFactsReader:
         return _run(rows[0]) if rows else None
 
     async def jobs(self) -> tuple[JobFacts, ...]:
-        """Jobs that have run, with the last run of each."""
+        """List the jobs that have run, with the last run of each."""
         rows = await self._store.query(
             "select distinct on (job_name) r.*, count(*) over (partition by job_name) as runs,"
             " count(*) filter (where state = 'failed') over (partition by job_name) as failed"

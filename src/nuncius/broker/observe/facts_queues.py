@@ -1,8 +1,8 @@
-"""What is in queues, without taking anything.
+"""Contents of queues, without taking messages.
 
-How deep a queue is must be counted, and counting a million messages takes a while. So what is shown is
-counted up to a bound, exactly and at once; and all depths are counted together now and then, for the order of
-the deepest and for queues beyond the bound. A count that took long is not repeated soon.
+The depth of a queue must be counted, and counting a million messages takes a while. So the queues on a page
+are counted up to a bound, exactly and at once. All depths are counted together now and then, to sort by depth
+and for queues beyond the bound. A count that took long is not repeated soon.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from nuncius.store.store import Store
 BOUND = 2_000  # of each receiver and priority
 PREVIEW = 200  # bytes
 FRESH_SECONDS = 2.0
-RESPITE = 20  # times what a count took, before the next
+RESPITE = 20  # the pause before the next count, in times of the last count's duration
 
 QUEUES = Listing("nuncius.queues", "queue_id", "queue_name", {"name": "queue_name", "id": "queue_id"})
 SORTS = {**QUEUES.sorts, "depth": None}
@@ -36,14 +36,14 @@ class QueueFacts:
     """Of priorities 1 to 10."""
     depth: int
     is_exact: bool
-    """Else there are at least so many."""
+    """False: `depth` is a lower bound."""
     oldest: datetime | None
     receivers: int
-    """Clients for whom something is addressed."""
+    """Clients that messages are addressed to."""
     leased: int
-    """Handed out and not acknowledged yet."""
+    """In flight, not acknowledged."""
     waiting: int
-    """Failed, and come again."""
+    """Awaiting redelivery."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class QueueFactsReader:
         self._counting = asyncio.Lock()
 
     async def depths(self) -> dict[int, int]:
-        """How many messages each queue has that has any, counted not long ago."""
+        """Return the depths of all queues with messages, counted recently."""
         loop = asyncio.get_running_loop()
         async with self._counting:
             begin = loop.time()
@@ -96,7 +96,7 @@ class QueueFactsReader:
         return self._depths
 
     async def page(self, wish: Wish | None = None) -> Page[QueueFacts]:
-        """Queues. Sorted by name, id or depth."""
+        """List queues. Sorted by name, id or depth."""
         wish = wish or Wish()
         wish.check(SORTS)
         if wish.sort == "depth":
@@ -106,7 +106,7 @@ class QueueFactsReader:
         return Page(await self._facts(ids), total)
 
     async def deepest(self, most: int) -> tuple[list[tuple[str, int, datetime | None]], int]:
-        """Name, depth and oldest message of the deepest queues, and how many messages the others have."""
+        """Return name, depth and oldest message of the deepest queues, and the total depth of the others."""
         depths = await self.depths()
         rows = await self._store.query("select queue_id from nuncius.queues order by queue_id")
         ids = sorted((row[0] for row in rows), key=lambda each: -depths.get(each, 0))
@@ -115,7 +115,7 @@ class QueueFactsReader:
         return [(row[1], depths.get(row[0], 0), row[2]) for row in found], others
 
     async def names(self, ids: Sequence[int]) -> dict[int, str]:
-        """Of those that are still there."""
+        """Return the names of queues by id, without deleted queues."""
         rows = await self._store.query("select queue_id, queue_name from nuncius.find_queues($1, null)", ids)
         return {row[0]: row[1] for row in rows}
 
@@ -152,7 +152,7 @@ class QueueFactsReader:
         )
 
     async def messages(self, queue_id: int, wish: Wish | None = None) -> Page[MessageFacts]:
-        """Messages of a queue, without taking them. Sorted by priority (as they would be read) or by age;
+        """List messages of a queue, without taking them. Sorted by priority (the order of reading) or by age;
         they are not searched."""
         wish = wish or Wish("priority")
         wish.check(MESSAGE_SORTS)

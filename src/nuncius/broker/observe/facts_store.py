@@ -1,4 +1,4 @@
-"""How the store is: sizes, what keeps vacuum from its work, slow procedures, and what to do about it."""
+"""Health of the store: sizes, obstacles for vacuum, slow procedures, and advice."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -45,7 +45,7 @@ class ProcedureFacts:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """`level`: ok, warn or fail. `text` says what is, `remedy` what to do."""
+    """An assessment. `level`: ok, warn or fail. `text` states the problem, `remedy` the recommendation."""
 
     level: str
     text: str
@@ -67,7 +67,7 @@ class StoreFacts:
     tables: tuple[TableFacts, ...]
     transactions: tuple[OpenTransaction, ...]
     procedures: tuple[ProcedureFacts, ...]
-    """Slowest first, if the server measures them (`track_functions`); nodes measure theirs themselves."""
+    """Slowest first, if the server measures them (`track_functions`). Nodes measure theirs themselves."""
 
     @property
     def dead(self) -> int:
@@ -78,7 +78,7 @@ class StoreFacts:
         return sum(table.live for table in self.tables)
 
     def advice(self) -> tuple[Advice, ...]:
-        """Plain sentences, the worst first; one that says so if all is well."""
+        """Return the advice, the worst first. If all is well, return one sentence that says so."""
         found = [*self._durability(), *self._transactions(), *self._rows(), *self._room()]
         return tuple(found) or (Advice("ok", "The store is in order. There is nothing to do."),)
 

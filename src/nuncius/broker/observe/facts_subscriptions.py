@@ -1,4 +1,4 @@
-"""Where subscriptions stand, and what could not be delivered."""
+"""Positions and lag of subscriptions, and failed deliveries."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class SubscriptionFacts:
     subscriber: str
     holds_retention: bool
     is_durable: bool
-    """Else it goes with the connection that made it."""
+    """False: it ends with its connection."""
     created_at: datetime
     confirmed_at: datetime | None
     positions: tuple[int, ...]
@@ -39,7 +39,7 @@ class SubscriptionFacts:
     """The next offset to be published, of each partition."""
     failures: int
     attempts: int | None
-    """Of the entry that failed most often."""
+    """Of the entry with the most failed deliveries."""
     last_failure: datetime | None
     reason: str | None
     members: int
@@ -47,7 +47,7 @@ class SubscriptionFacts:
     consumer_id: int | None
     """Of a consumer with a number, over HTTP."""
     is_consuming: bool
-    """Whether that consumer is active."""
+    """True if that consumer is active."""
 
     @property
     def lag(self) -> int:
@@ -56,7 +56,7 @@ class SubscriptionFacts:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """A place for messages that nobody could take, and where they came from."""
+    """A queue or topic of dead letters, and the one they came from."""
 
     kind: str
     """queue or topic"""
@@ -72,7 +72,7 @@ class SubscriptionFactsReader:
         self._inactive_after = inactive_after
 
     async def page(self, wish: Wish | None = None) -> Page[SubscriptionFacts]:
-        """Subscriptions. Sorted by name (of the topic), subscriber, lag or created."""
+        """List subscriptions. Sorted by name (of the topic), subscriber, lag or created."""
         ids, total = await SUBSCRIPTIONS.ids(self._store, wish or Wish())
         return Page(await self._facts(ids), total)
 
@@ -97,7 +97,7 @@ class SubscriptionFactsReader:
         )
 
     async def _active(self, consumers: list[int]) -> set[int]:
-        """Those of these consumers, over HTTP, that are active."""
+        """Return the active ones of these HTTP consumers."""
         if not consumers:
             return set()
         rows = await self._store.query(
@@ -109,11 +109,11 @@ class SubscriptionFactsReader:
         return {row[0] for row in rows}
 
     async def awaiting(self, limit: int = 100) -> tuple[Failure, ...]:
-        """What failed and awaits redelivery, the latest first: what the overview counts."""
+        """List failed deliveries awaiting redelivery, the latest first. The overview counts them."""
         rows = await self._store.query("select * from nuncius.list_awaiting($1)", min(limit, MOST_FAILURES))
         return tuple(Failure(*row) for row in rows)
 
     async def dead_letters(self) -> tuple[DeadLetters, ...]:
-        """Queues and topics of dead letters. A queue is counted up to a bound."""
+        """List the queues and topics of dead letters. A queue is counted up to a bound."""
         rows = await self._store.query("select * from nuncius.places_of_the_dead()")
         return tuple(DeadLetters(*row) for row in rows)

@@ -1,4 +1,4 @@
-"""What is in topics: partitions, and entries by offset, by time and at the end."""
+"""Contents of topics: partitions, and entries by offset, by time and at the end."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -64,7 +64,7 @@ class TopicFacts:
 
     @property
     def published(self) -> int:
-        """Since the topic was made."""
+        """Return how many entries were published since the topic was created."""
         return sum(each.next for each in self.partitions)
 
 
@@ -78,7 +78,7 @@ class EntryFacts:
     publisher: str | None
     size: int
     preview: bytes
-    """The first bytes, or all of them if the whole entry was asked for."""
+    """The first bytes, or all of them if the whole entry was requested."""
 
 
 class TopicFactsReader:
@@ -87,12 +87,12 @@ class TopicFactsReader:
         self._topics = topics
 
     async def page(self, wish: Wish | None = None) -> Page[TopicFacts]:
-        """Topics. Sorted by name, entries, partitions or created."""
+        """List topics. Sorted by name, entries, partitions or created."""
         ids, total = await TOPICS.ids(self._store, wish or Wish())
         return Page(await self._facts(ids), total)
 
     async def fullest(self, most: int) -> list[tuple[str | None, int, int]]:
-        """Name, entries held and entries ever published of the fullest topics; of all others together,
+        """Return name, entries held and entries ever published of the fullest topics, and a sum of all others
         without a name."""
         rows = await self._store.query("select * from nuncius.fullest_topics($1)", most)
         return [(row[0], row[1], row[2]) for row in rows]
@@ -132,14 +132,14 @@ class TopicFactsReader:
         )
 
     async def entries(self, topic: str, partition: int, offset: int, limit: int = 50) -> list[EntryFacts]:
-        """Entries from an offset on."""
+        """List entries from an offset on."""
         found = await self._topics.existing(topic)
         return await self._peek(found, partition, offset, limit, PREVIEW)
 
     async def entries_since(
         self, topic: str, partition: int, time: datetime, limit: int = 50
     ) -> list[EntryFacts]:
-        """Entries that arrived at that time or later."""
+        """List entries from the first one that arrived at that time or later."""
         found = await self._topics.existing(topic)
         rows = await self._store.query(
             "select nuncius.offset_at($1, $2)", found.partition_id(partition), time
@@ -147,7 +147,7 @@ class TopicFactsReader:
         return await self._peek(found, partition, rows[0][0], limit, PREVIEW)
 
     async def tail(self, topic: str, limit: int = 50) -> list[EntryFacts]:
-        """The last entries of all partitions, the latest last."""
+        """List the last entries of all partitions, the latest last."""
         facts = await self.one(topic)
         found = await self._topics.existing(topic)
         entries = [
@@ -161,7 +161,7 @@ class TopicFactsReader:
         return entries[-limit:]
 
     async def entry(self, topic: str, partition: int, offset: int) -> EntryFacts:
-        """One entry, whole."""
+        """Return one entry with its whole body."""
         found = await self._topics.existing(topic)
         entries = await self._peek(found, partition, offset, 1, 2**31 - 1)
         if not entries or entries[0].offset != offset:
@@ -196,7 +196,7 @@ class TopicFactsReader:
     async def _fetch(
         self, topic: Topic, partition: int, offset: int, limit: int, preview: int
     ) -> list[EntryFacts]:
-        """Entries in another store come through the broker that has it."""
+        """Fetch entries in another store through its broker."""
         entries = await self._topics.fetch(topic, partition, offset, limit)
         if entries is None:
             return []

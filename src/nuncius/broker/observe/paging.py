@@ -1,4 +1,4 @@
-"""Lists in the order of names, a page at a time. A page goes on after the last name of the one before."""
+"""Lists in the order of names, a page at a time. Each page starts after the last name of the previous one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Part of a list. `next` is the name to go on after, or None at the end of the list."""
+    """Part of a list. `next` is the name after which the next page starts, or None at the end."""
 
     rows: Sequence[T]
     next: str | None
@@ -43,6 +43,6 @@ class Pages:
         return Page([SubscriptionInfo(*row) for row in rows[:limit]], following)
 
     async def _names(self, sql: str, after: str, limit: int) -> tuple[list[str], str | None]:
-        """Return the names of a page, and the one to go on after: there is a next page if a name is left."""
+        """Return the names of a page, and the name after which the next page starts, if there is one."""
         names = [row[0] for row in await self._broker.store.query(sql, after, limit + 1)]
         return names[:limit], names[limit - 1] if len(names) > limit else None

@@ -1,10 +1,9 @@
-"""How many messages there are for whom in a queue, as far as this node knows.
+"""Count of the messages for each receiver of a queue, as far as this node knows.
 
-A reader who is willing to wait need not look first when there is nothing for it. So what this node puts and
-takes is counted, from a look on that found nothing; an answer cannot be there before its request is put. What
-other nodes do is not counted: their news make the node forget. A count that is wrong all the same costs a
-reader some of the time it is willing to wait, and never a message, because nobody is told "nothing" without
-a look.
+A reader that waits need not look first when there is nothing for it. So after a look that found nothing, the
+node counts its own puts and takes; an answer cannot be there before its request is put. The work of other
+nodes is not counted: their notifications make the node forget its counts. A wrong count delays a reader
+within the time it waits, but never loses a message: a reader gets "nothing" only after a look.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from nuncius.store.calls.putting import Letter
 from nuncius.store.calls.taking import Message
 
-MOST = 50_000  # counts; where there is more to know, the node begins again
+MOST = 50_000  # counts; beyond that the node forgets all of them
 
 
 class _Count:
@@ -22,7 +21,7 @@ class _Count:
 
     def __init__(self, there: int | None) -> None:
         self.there = there  # None: not known
-        self.arrived = 0  # so many since we count
+        self.arrived = 0  # messages since the count began
 
 
 _Counts = dict[tuple[int, int], _Count]  # by receiver and context; 0 is all contexts
@@ -35,26 +34,26 @@ class Balance:
         self._size = 0  # queues, and counts in them
 
     def is_nothing(self, queue_id: int, receiver: int, context: int) -> bool:
-        """Whether there is nothing for this reader."""
+        """Return True if there is surely nothing for this reader."""
         counts = self._queues.get(queue_id)
         if counts is None:
             return False
         return all(count is not None and count.there == 0 for count in _of(counts, receiver, context))
 
     def mark(self, queue_id: int, receiver: int) -> Mark:
-        """To be taken before a look."""
+        """Return the state before a look, for `found_nothing`."""
         counts = self._counts(queue_id)
         return counts, _arrived(counts, receiver)
 
     def found_nothing(self, queue_id: int, receiver: int, mark: Mark) -> None:
-        """A look for anything that this receiver may see, which began at the mark, found nothing."""
+        """Record that a look for all messages of this receiver, which began at the mark, found nothing."""
         counts, arrived = mark
         if self._queues.get(queue_id) is counts and _arrived(counts, receiver) == arrived:
             for key in ((receiver, 0), (0, 0)):
                 self._count(queue_id, key).there = 0
 
     def asked(self, queue_id: int, letters: Iterable[Letter]) -> None:
-        """Requests are about to be put: there is no answer to them yet."""
+        """Record that requests are about to be put, and so have no answer yet."""
         for letter in letters:
             if letter.context and letter.sender:
                 counts = self._counts(queue_id)
@@ -83,10 +82,10 @@ class Balance:
                 self._size -= 1
             count = counts.get((message.receiver_id, 0))
             if count is not None and count.there is not None:
-                count.there -= 1  # below 0 while we know of the take, and of the put not yet
+                count.there -= 1  # below 0 as long as the take is known and the put is not
 
     def forget(self, queue_id: int | None) -> None:
-        """Others have done something with this queue, or with any."""
+        """Drop the counts of a queue that other nodes may have changed; None: of all queues."""
         if queue_id is None:
             self._queues.clear()
             self._size = 0
@@ -115,7 +114,7 @@ class Balance:
 
 
 def _of(counts: _Counts, receiver: int, context: int) -> list[_Count | None]:
-    """What concerns a reader: an answer is for itself alone, all else may also be for anyone."""
+    """Return the counts for a reader. An answer (with a context) is for one receiver only."""
     if context:
         return [counts.get((receiver, context))]
     return [counts.get((receiver, 0)), counts.get((0, 0))]

@@ -1,4 +1,4 @@
-"""Leases: messages that consumers have to acknowledge."""
+"""Leases: messages in flight to consumers that acknowledge."""
 
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
@@ -17,7 +17,7 @@ from nuncius.store.store import Store
 LOST_SECONDS = 10.0  # how long the server may take to commit a call after its connection broke
 MAX_REASON = 1000  # characters
 RETRY_GRAIN = 0.02  # seconds: retries that are due within this time are returned together
-MAX_EXPECTED = 1000  # times at which retries are due; later ones wait for the next turn of the duty
+MAX_EXPECTED = 1000  # timers for due retries; later retries wait for the next run of the duty
 
 
 class Leases:
@@ -37,16 +37,16 @@ class Leases:
         self._settling = store.combiner("settle", settle)
         self._releasing = store.combiner("release", Releasing(*self._retry).release)
         self.retry_is_due = asyncio.Event()
-        """Set when a message that failed here has waited for the retry delay."""
-        self._expected = 0  # times at which it will be set
+        """Set when the retry delay of a message that failed here is over."""
+        self._expected = 0  # timers that will set it
         self._last_expected = 0.0
-        self._untold: list[Callable[[], None]] = []  # what the store could not be told so far
-        self._lost: dict[int, float] = {}  # batch: until when to look for it
+        self._untold: list[Callable[[], None]] = []  # calls that the store has not confirmed so far
+        self._lost: dict[int, float] = {}  # by batch: until when to look for it
 
     def settle_soon(
         self, lease_ids: Sequence[int], done: Callable[[Any], None], *, caller: Hashable = None
     ) -> None:
-        """The consumer is done with these; `done` gets None or an exception."""
+        """Acknowledge these leases. `done` gets None or an exception."""
         self._settling.submit(LeaseCall(done, caller, lease_ids))
 
     def release_soon(
@@ -57,9 +57,9 @@ class Leases:
         reason: str | None,
         caller: Hashable = None,
     ) -> None:
-        """These were not taken. Without a reason they never reached the consumer and go back at once; else
-        the attempt failed, and they come again after a while or become dead letters. `done` gets None or
-        an exception."""
+        """Return messages to their queue. Without a reason they never reached the consumer and go back at
+        once. With one the delivery failed: they are redelivered after the retry delay or become dead letters.
+        `done` gets None or an exception."""
 
         def released(result: Any) -> None:
             if isinstance(result, Exception):
@@ -73,8 +73,8 @@ class Leases:
         self._releasing.submit(LeaseCall(released, caller, lease_ids, clean(reason)))
 
     def give_up(self, lease_ids: Sequence[int], *, reason: str | None = None) -> None:
-        """The consumer has gone, without a reason before it got these. The store is told until it has heard
-        it: they are held as long as this node lives."""
+        """Release the leases of a consumer that has gone; without a reason, before it got them. Repeat until
+        the store confirms: else they would be held as long as this node lives."""
 
         def given_up(result: Any) -> None:
             if isinstance(result, Exception):
@@ -83,7 +83,7 @@ class Leases:
         self.release_soon(lease_ids, given_up, reason=reason)
 
     def finish(self, lease_ids: Sequence[int]) -> None:
-        """The consumer is done with these. The store is told until it has heard it, too."""
+        """Acknowledge these leases, and repeat until the store confirms."""
 
         def finished(result: Any) -> None:
             if isinstance(result, Exception):
@@ -104,8 +104,8 @@ class Leases:
     async def carry_out(
         self, connection: Connection, settled: Sequence[int], released: Sequence[tuple[int, str]]
     ) -> Sequence[int]:
-        """The same as part of somebody's transaction; answers with the queues that have something again. What
-        is settled must still be held: else the message comes again, and the transaction must not count."""
+        """Settle and release in the caller's transaction. Return the queues that got messages back. Settled
+        leases must still be held: else their messages are redelivered, and the transaction must fail."""
         if settled:
             found = await connection.fetchval(SETTLE, settled)
             if len(found) < len(set(settled)):
@@ -119,7 +119,7 @@ class Leases:
         return queues
 
     def expect_retry(self) -> None:
-        """A message has just failed: have it returned as soon as its retry delay is over."""
+        """Run the duty again when the retry delay of a message that has just failed is over."""
         loop = asyncio.get_running_loop()
         at = loop.time() + self._retry[0] + RETRY_GRAIN
         if at - self._last_expected >= RETRY_GRAIN and self._expected < MAX_EXPECTED:
@@ -132,8 +132,8 @@ class Leases:
         self.retry_is_due.set()
 
     async def return_due(self) -> int:
-        """What waited long enough goes back into its queue, and so does what dead nodes held, or a client for
-        longer than its time. Answers how much that was."""
+        """Return messages to their queues: after their retry delay, from dead nodes, and from leases whose
+        time is over. Return how many those were."""
         untold, self._untold = self._untold, []
         for tell in untold:
             tell()
@@ -144,11 +144,11 @@ class Leases:
             if not row["moved"]:
                 return total
             total += row["moved"]
-            for queue_id in set(row["queues"]):  # other nodes are told by the store
+            for queue_id in set(row["queues"]):  # the store notifies other nodes
                 self._look_again(queue_id)
 
     async def _reclaim(self) -> None:
-        """What was leased by calls whose answer was lost goes back."""
+        """Return the messages that were leased by calls whose answer was lost."""
         now = asyncio.get_running_loop().time()
         while self._leaser.lost:
             self._lost[self._leaser.lost.popleft()] = now + LOST_SECONDS
@@ -158,15 +158,15 @@ class Leases:
             self._lost = {batch: until for batch, until in self._lost.items() if until > now}
 
     def came_back(self, queue_ids: Sequence[int]) -> None:
-        """These queues have something again."""
+        """Wake the readers of queues that got messages back, here and at other nodes."""
         for queue_id in dict.fromkeys(queue_ids):
             self._look_again(queue_id)
             self._listener.announce_queue(queue_id)
 
 
 def clean(reason: str | None) -> str | None:
-    """A reason comes from outside, and a failure must be noted whatever it is: PostgreSQL takes no NUL and no
-    half of a surrogate pair."""
+    """Make a client's reason storable: cut it, and replace NUL and lone surrogates, which PostgreSQL refuses.
+    A failure must be recorded whatever its reason."""
     if reason is None:
         return None
     return reason[:MAX_REASON].replace("\0", " ").encode(errors="replace").decode()

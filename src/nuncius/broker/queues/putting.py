@@ -28,7 +28,7 @@ class Putting:
 
 
 def ignore(result: Any) -> None:
-    """For calls whose answer is taken from the batch."""
+    """Do nothing: the `done` of calls whose result is taken from the batch."""
 
 
 def missing(result: MissingQueues) -> NoSuchQueue:

@@ -1,4 +1,4 @@
-"""A queue, and what there is to know of it."""
+"""A queue, and its depth and age."""
 
 from dataclasses import dataclass
 

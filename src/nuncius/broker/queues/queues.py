@@ -1,4 +1,4 @@
-"""Queues: putting, taking, asking, and looking after them."""
+"""Queues: put, take, ask, and administration."""
 
 import asyncio
 import contextlib
@@ -50,7 +50,7 @@ CONTEXTS_AT_ONCE = 100
 
 
 def _is_not() -> bool:
-    """Of callers who cannot have too much."""
+    """Return False: the default for callers that never stall."""
     return False
 
 
@@ -82,12 +82,12 @@ class Queues:
         count: int = 0,
         caller: Hashable = None,
     ) -> None:
-        """Puts messages into one queue together; `done` gets a Stored or an exception. `count` is the
+        """Put messages into one queue together. `done` gets a Stored or an exception. `count` is the
         publisher's count for the first message in this queue."""
         size = self._check(letters, publisher, count)
         publisher_id = None if publisher is None else publisher.publisher_id
         call = PutCall(done, caller, queue_id, letters, publisher_id, count, size)
-        self._exchange.submit(call)  # before the readers who are called for them
+        self._exchange.submit(call)  # before the takes of the readers that are called for them
         called = self._room.coming(queue_id, letters)
         call.done = partial(self._stored, queue_id, letters, called, done)
 
@@ -99,7 +99,7 @@ class Queues:
         publisher: Publisher | None = None,
         count: int = 0,
     ) -> Stored:
-        """One message into each of the queues, or into none if one of them does not exist."""
+        """Put one message into each of the queues, or into none if one of them does not exist."""
         self._check([letter], publisher, count)
         queue_ids = list(dict.fromkeys(queue_ids))
         if not 1 <= len(queue_ids) <= self._limits.max_batch:
@@ -116,7 +116,7 @@ class Queues:
         return result  # type: ignore[no-any-return]
 
     def prepare(self, puts: Sequence[tuple[int, Letter, Publisher | None, int]]) -> Putting:
-        """Checks what is to be put as part of a transaction."""
+        """Check the puts of a transaction."""
         calls = []
         for queue_id, letter, publisher, count in puts:
             size = self._check([letter], publisher, count)
@@ -149,7 +149,7 @@ class Queues:
             new = result.skipped
             self._arrived(queue_id, letters[new:], result.ids, called[new:])
         else:
-            self._room.look_again(queue_id)  # it may be there all the same
+            self._room.look_again(queue_id)  # the message may be stored nevertheless
             done(missing(result) if isinstance(result, MissingQueues) else result)
 
     def _arrived(
@@ -163,14 +163,14 @@ class Queues:
         self._listener.announce_queue(queue_id)
 
     def put_back(self, messages: Sequence[Message], done: Callable[[Any], None]) -> None:
-        """Messages of one queue that were taken and could not be handed over go back, behind their equals."""
+        """Put back messages of one queue that were taken and not delivered, behind their equals."""
         letters = [
             Letter(m.body, m.priority, m.sender_id, m.receiver_id, m.context, m.headers) for m in messages
         ]
         self.put_soon(messages[0].queue_id, letters, done)
 
     def _return(self, messages: Sequence[Message]) -> None:
-        """The reader for whom these were taken has gone."""
+        """Put back messages that were taken for a reader that has gone."""
         self.put_back(messages, partial(self._returned, messages))
 
     def _returned(self, messages: Sequence[Message], result: Any) -> None:
@@ -194,9 +194,9 @@ class Queues:
         caller: Hashable = None,
         is_stalled: Callable[[], bool] = _is_not,
     ) -> Waiter:
-        """Takes up to `limit` messages that the receiver may see, waiting up to `wait` seconds for the first;
-        `done` gets a list of Message, empty when there was none, or an exception. Nothing is taken while
-        `is_stalled` says that the caller has enough; `resume` says that it has not any more."""
+        """Take up to `limit` messages that the receiver may see, and wait up to `wait` seconds for the first.
+        `done` gets a list of Message, empty if there was none, or an exception. Nothing is taken while
+        `is_stalled` returns True; call `resume` when the caller reads again."""
         return self._take_soon(
             queue_id, receiver, sender, context, mode, limit, wait, done, caller, False, is_stalled
         )
@@ -240,26 +240,26 @@ class Queues:
         caller: Hashable = None,
         is_stalled: Callable[[], bool] = _is_not,
     ) -> Waiter:
-        """Takes like `take_soon`, by priority, but for a reader who acknowledges: `done` gets a list of
-        Leased, which stay in the store until they are settled or released."""
+        """Take by priority, like `take_soon`, for a reader that acknowledges. `done` gets a list of Leased;
+        their messages stay in the store until they are settled or released."""
         return self._take_soon(
             queue_id, receiver, 0, 0, BY_PRIORITY, limit, wait, done, caller, True, is_stalled
         )
 
     def _give_up(self, leased: Sequence[Leased]) -> None:
-        """The reader for whom these were leased has gone."""
+        """Release messages that were leased for a reader that has gone."""
         self.leases.give_up([one.lease_id for one in leased])
 
     def waiting_alone(self) -> Counter[int]:
-        """Requests that wait for a message and belong to no lasting connection, by queue."""
+        """Count the waiting requests that belong to no lasting connection, by queue."""
         return self._room.waiting_alone()
 
     def resume(self, waiter: Waiter) -> None:
-        """The reader is not stalled any more."""
+        """Let a reader that was stalled take again."""
         self._room.resume(waiter)
 
     def leave(self, waiter: Waiter) -> None:
-        """The reader has gone; what was taken for it and did not reach it goes back."""
+        """End the wait of a reader that has gone. Messages taken for it and not delivered go back."""
         self._room.leave(waiter)
 
     async def take(self, queue_id: int, receiver: int = 0, **options: Any) -> list[Message]:
@@ -269,7 +269,7 @@ class Queues:
             return await taken  # type: ignore[no-any-return]
         except asyncio.CancelledError:
             if taken.done() and not taken.cancelled() and taken.exception() is None and taken.result():
-                self._return(taken.result())  # it came in the moment in which nobody waited any more
+                self._return(taken.result())  # they came just when the caller was cancelled
             raise
         finally:
             self.leave(waiter)
@@ -283,8 +283,8 @@ class Queues:
         caller: Hashable = None,
         is_stalled: Callable[[], bool] = _is_not,
     ) -> list[Message]:
-        """Puts a request under a context of its own and waits for the answer to it: a message in the same
-        queue, for the sender, with that context. An empty list: none came in time."""
+        """Put a request with a new context and wait for its answer: a message in the same queue, for the
+        sender, with that context. Return an empty list if none came in time."""
         if not letter.sender:
             raise InvalidInput("a request needs a client to answer to")
         context = await self._new_context()
@@ -317,13 +317,13 @@ class Queues:
         return Queue(*rows[0])
 
     async def ensure(self, name: str) -> Queue:
-        """The queue of that name, made if there is none."""
+        """Return the queue of that name. Create it if it does not exist."""
         try:
             return await self.names.find(name)
         except NoSuchQueue:
             with contextlib.suppress(AlreadyExists):
                 await self.create(name)
-            # Not from `names`: a look-up of somebody else's that began before would say that there is none.
+            # Not from `names`: another caller's look-up that began earlier would not find the queue.
             return await self.find(name)
 
     async def find(self, name: str) -> Queue:
@@ -344,12 +344,12 @@ class Queues:
         return [Queue(*row) for row in await self._store.query("select * from nuncius.list_queues()")]
 
     async def active(self, client_id: int) -> list[Queue]:
-        """The queues that hold something for this client."""
+        """List the queues that have messages for this client."""
         rows = await self._store.query("select * from nuncius.get_active_queues($1)", client_id)
         return [Queue(*row) for row in rows]
 
     async def info(self, names: Sequence[str] | None = None) -> list[QueueInfo]:
-        """The queues of those names, or all, with what is in them."""
+        """Return the queues of those names, or all, with depth and oldest message."""
         rows = await self._store.query(
             "select q.queue_id, q.queue_name, count(m.queue_id),"
             " (date_part('epoch', min(m.time_of_arrival)) * 1000000)::bigint"
@@ -360,8 +360,8 @@ class Queues:
         return [QueueInfo(*row) for row in rows]
 
     async def browse(self, queue_id: int, *, after: int = 0, limit: int = 100) -> list[Message]:
-        """Messages of a queue, oldest first, without taking them; fewer than the limit if they are large,
-        but at least one if there is one."""
+        """List messages of a queue, oldest first, without taking them. Large messages make the list shorter
+        than the limit, but never empty."""
         check_int64("a message id", after)
         limit = min(limit, self._limits.max_batch)
         rows = await self._store.query(BROWSE, [queue_id], after, limit, BROWSE_BYTES)

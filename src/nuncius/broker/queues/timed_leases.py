@@ -1,9 +1,9 @@
-"""Leases for a time, for consumers that have no connection by whose end a node could tell that they are gone.
+"""Leases for a time, for consumers without a lasting connection whose end would tell that they are gone.
 
-A message is leased to this node as any other, and then, for so many seconds, to nobody in particular: the end
-of that time is in the store. So the consumer may ask any node next, this one may stop or die meanwhile, and
-whichever node looks first when the time is over gives the message back. Should the consumer or the node be
-gone before the second step, the first is undone as it is for every lease.
+A message is first leased to this node like any other. A second step replaces the node by an end time in the
+store. So the consumer may ask any node next, this one may stop or die meanwhile, and the first node that
+looks after the end time returns the message. If the consumer or the node is gone before the second step, the
+first is undone as for every lease.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,8 +33,8 @@ class TimedLeases:
     async def lease(
         self, queue_id: int, receiver: int = 0, *, seconds: float, limit: int = 1, wait: float = 0
     ) -> list[Leased]:
-        """Leases up to `limit` messages for so many seconds, waiting up to `wait` for the first. When the
-        caller is cancelled, they go back as if nobody had had them."""
+        """Lease up to `limit` messages for so many seconds, and wait up to `wait` for the first. When the
+        caller is cancelled, they go back and no attempt is counted."""
         leased, done = future.new()
 
         def arrived(result: Any) -> None:
@@ -54,7 +54,7 @@ class TimedLeases:
             raise
 
     async def _begin(self, found: Sequence[Leased], seconds: float) -> list[Leased]:
-        """Those that are still ours, now for a time: a node that was taken for dead has lost some."""
+        """Give leases an end time. Return those still held: a node that was considered dead has lost some."""
         ids = [one.lease_id for one in found]
         rows = await self._store.query(TIME, self._listener.holder, ids, seconds)
         timed = set(rows[0][0])
@@ -65,14 +65,14 @@ class TimedLeases:
             self._queues.leases.give_up([one.lease_id for one in leased])
 
     async def settle(self, queue_id: int, lease_ids: Sequence[int]) -> None:
-        """The consumer is done with these: with all of them, or it is NotHeld and nothing has changed."""
+        """Acknowledge these leases. Raise NotHeld, and change nothing, if one of them is not held."""
         self._check(lease_ids)
         rows = await self._store.execute(SETTLE_TIMED, queue_id, lease_ids)
         _refuse_if_any(rows[0][0])
         self.on_settled(len(set(lease_ids)))
 
     async def release(self, queue_id: int, lease_ids: Sequence[int], *, reason: str | None) -> None:
-        """These come again, all of them: at once and uncounted without a reason, else as failed attempts."""
+        """Have all of these redelivered: at once and uncounted without a reason, else as failed attempts."""
         self._check(lease_ids)
         retry = (self._limits.retry_delay, self._limits.max_attempts)
         rows = await self._store.execute(RELEASE_TIMED, queue_id, lease_ids, clean(reason), *retry)
@@ -82,7 +82,7 @@ class TimedLeases:
             self._queues.leases.expect_retry()
 
     async def extend(self, queue_id: int, lease_ids: Sequence[int], seconds: float) -> None:
-        """The consumer has all of these for so many seconds from now on."""
+        """Extend all of these leases to so many seconds from now."""
         self._check(lease_ids)
         rows = await self._store.execute(EXTEND_TIMED, queue_id, lease_ids, seconds)
         _refuse_if_any(rows[0][0])
@@ -101,7 +101,7 @@ def _refuse_if_any(ended: Sequence[int]) -> None:
 
 
 def some(lease_ids: Sequence[int]) -> str:
-    """The ids, for a sentence; the first ones of many."""
+    """Return the ids as words for a sentence; of many, the first ones."""
     shown = ", ".join(map(str, lease_ids[:MAX_SHOWN]))
     more = len(lease_ids) - MAX_SHOWN
     if more > 0:

@@ -1,4 +1,4 @@
-"""A reader of a queue who waits, and the line in which it stands."""
+"""Waiting readers of a queue, and the line in which they wait."""
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -7,7 +7,7 @@ from typing import Any
 from nuncius.broker.queues.balance import Mark
 from nuncius.store.calls.putting import Letter
 
-FEW = 100  # as many as a client asks for together; who takes more would hold up the puts of others
+FEW = 100  # as many as a client asks for together; a larger take would delay the puts of others
 
 
 class Waiter:
@@ -62,16 +62,16 @@ class Waiter:
         self.is_stalled = is_stalled
         self.looked = False  # at least once
         self.looking = False  # a take is under way
-        self.mark: Mark | None = None  # what was known when it began
-        self.missed = False  # something was put while it was, or there may be something for other reasons
-        self.letter: Letter | None = None  # what was put
-        self.expected: int | None = None  # its id, where that is known
+        self.mark: Mark | None = None  # the counts before the take began
+        self.missed = False  # something was put during the take, or there may be something for other reasons
+        self.letter: Letter | None = None  # the message that was put
+        self.expected: int | None = None  # its id, if known
         self.finished = False
         self.timer: asyncio.TimerHandle | None = None
 
     @property
     def travels(self) -> bool:
-        """Whether it can look in the transaction in which its message is put."""
+        """Return True if the take can share the transaction in which its message is put."""
         return not self.leased and self.limit <= FEW
 
     def fits(self, letter: Letter) -> bool:
@@ -81,8 +81,8 @@ class Waiter:
 
 
 class Line:
-    """Those who wait at one queue, in order of arrival. What is for one receiver concerns none of the others,
-    however many they are."""
+    """Readers that wait at one queue, in order of arrival. A message for one receiver costs no look at the
+    readers of others."""
 
     def __init__(self) -> None:
         self._all: dict[Waiter, None] = {}
@@ -112,5 +112,5 @@ class Line:
                 del self._own[waiter.receiver]
 
     def candidates(self, letter: Letter) -> Iterable[Waiter]:
-        """Those among whom there may be some whom this fits."""
+        """Return the readers that this message may fit."""
         return self._own.get(letter.receiver, ()) if letter.receiver else self._open

@@ -1,10 +1,10 @@
 """Waiting readers of queues.
 
-A take that finds nothing waits here, and so does one that would find nothing if it looked. A put calls the
-first reader whom its message fits, and only that one: a thousand readers of a queue do not all run for one
-message. The reader is called when the message sets out for the store, and mostly travels with it; if it comes
-too early all the same, it is called again when the message is there. News from other nodes say only which
-queue has something, so they wake everybody who waits for it. A reader that is stalled (it does not read what
+A take that finds nothing waits here, and so does one that would find nothing if it looked. A put calls only
+the first reader that its message fits: a thousand readers of a queue do not all run for one message. The
+reader is called when the message is sent to the store, and its take mostly travels in the same batch; if it
+comes too early, it is called again when the message is stored. Notifications from other nodes say only which
+queue has something, so they wake all readers of that queue. A stalled reader (its client does not read what
 it got before) is passed over until it reads again.
 """
 
@@ -39,7 +39,7 @@ class WaitingRoom:
         self._put_back = put_back
         self._give_up = give_up
         self._waiters: dict[int, Line] = {}  # by queue
-        self._expected: dict[int, Waiter] = {}  # who looks for a message, by its id
+        self._expected: dict[int, Waiter] = {}  # the reader that looks for a message, by message id
         self._balance = Balance()
         self._loop = asyncio.get_running_loop()  # kept: asking for it costs a system call on Python 3.11
 
@@ -54,24 +54,24 @@ class WaitingRoom:
             self._look(waiter)
 
     def leave(self, waiter: Waiter) -> None:
-        """The reader has gone away: it must not get a message any more."""
+        """End the wait of a reader that has gone, so that it gets no message any more."""
         if not waiter.finished:
             self._finish(waiter)
 
     def waiting_alone(self) -> Counter[int]:
-        """Requests that wait for a message and belong to no lasting connection, by queue."""
+        """Count the waiting requests that belong to no lasting connection, by queue."""
         return Counter(
             queue_id for queue_id, line in self._waiters.items() for each in line if each.caller is None
         )
 
     def coming(self, queue_id: int, letters: Sequence[Letter]) -> list[Waiter | None]:
-        """These are on their way into the queue; answers with the readers who were called for them."""
+        """Call readers for messages that are on their way into the queue. Return the called readers."""
         self._balance.asked(queue_id, letters)
         line = self._waiters.get(queue_id)
         return [self._call(line, letter) for letter in letters] if line is not None else []
 
     def _call(self, line: Line, letter: Letter) -> Waiter | None:
-        """The first who can look at once; None if that is one who cannot do so in the same transaction."""
+        """Call the first reader that can look at once. None if its take cannot travel with the put."""
         for waiter in line.candidates(letter):
             if not waiter.looking and waiter.fits(letter) and not waiter.is_stalled():
                 if not waiter.travels:
@@ -87,7 +87,7 @@ class WaitingRoom:
         ids: Sequence[int] = (),
         called: Sequence[Waiter | None] = (),
     ) -> None:
-        """These were put into the queue by this node and got these ids; for some, readers had been called."""
+        """Wake readers for messages that this node has put. `called` are the readers called before."""
         self._balance.put(queue_id, letters)
         line = self._waiters.get(queue_id)
         if line is not None:
@@ -98,7 +98,7 @@ class WaitingRoom:
                     self._wake_one(line, letter, message_id)
 
     def _wake_one(self, line: Line, letter: Letter, message_id: int | None = None) -> None:
-        """The first who can look at once, or else the first who looks and has not missed anything yet."""
+        """Wake the first reader that can look at once, else the first that looks and has missed nothing."""
         looking = None
         for waiter in line.candidates(letter):
             if not waiter.missed and waiter.fits(letter):
@@ -110,7 +110,7 @@ class WaitingRoom:
             self._expect(looking, letter, message_id)
 
     def _expect(self, waiter: Waiter, letter: Letter, message_id: int | None) -> None:
-        """It looks, and may have begun too early to see this; mostly it has not."""
+        """Note that the reader's look, which is under way, may have begun too early to see this message."""
         waiter.missed = True
         waiter.letter = letter
         if message_id is not None:
@@ -118,7 +118,7 @@ class WaitingRoom:
             self._expected[message_id] = waiter
 
     def _seen(self, waiter: Waiter, result: Any) -> None:
-        """It has looked. What was taken, by whomever, nobody has missed."""
+        """Clear the notes that a finished look has settled: a message it took was missed by no reader."""
         if self._expected and type(result) is list and not waiter.leased:
             for message in result:
                 other = self._expected.pop(message.message_id, None)
@@ -133,13 +133,13 @@ class WaitingRoom:
             waiter.expected = None
 
     def _pass_by(self, waiter: Waiter) -> None:
-        """What it was called for while it looked is somebody else's now."""
+        """Wake the next reader for the message that this one was called for while it looked."""
         line = self._waiters.get(waiter.queue_id)
         if line is not None and waiter.letter is not None:
             self._wake_one(line, waiter.letter)
 
     def look_again(self, queue_id: int | None) -> None:
-        """Something may have come into this queue, or into any."""
+        """Wake all readers of a queue that may have new messages; None: of all queues."""
         self._balance.forget(queue_id)
         queues = list(self._waiters) if queue_id is None else [queue_id]
         for queue in queues:
@@ -147,12 +147,12 @@ class WaitingRoom:
                 self._wake(waiter)
 
     def resume(self, waiter: Waiter) -> None:
-        """The reader is not stalled any more."""
+        """Let a reader that was stalled look again."""
         if waiter.missed and not (waiter.looking or waiter.finished):
             self._look(waiter)
 
     def _pass_on(self, queue_id: int) -> None:
-        """Those who can look do: somebody else cannot."""
+        """Wake all readers that are not stalled, in place of one that is."""
         for waiter in list(self._waiters.get(queue_id, ())):
             if not waiter.is_stalled():
                 self._wake(waiter)
@@ -160,7 +160,7 @@ class WaitingRoom:
     def _wake(self, waiter: Waiter) -> None:
         if waiter.looking:
             waiter.missed = True
-            self._expect_nothing(waiter)  # in particular: whoever takes that, there may be something else
+            self._expect_nothing(waiter)  # even if another reader takes that message, there may be others
         else:
             self._look(waiter)
 
@@ -215,7 +215,7 @@ class WaitingRoom:
             self._wait(waiter)
 
     def _count(self, waiter: Waiter, result: Sequence[Any]) -> None:
-        """What a look says about what is there."""
+        """Update the counts by the result of a look."""
         if result:
             messages = [one.message for one in result] if waiter.leased else result
             self._balance.taken(waiter.queue_id, messages)
@@ -232,7 +232,7 @@ class WaitingRoom:
 
     def _time_out(self, waiter: Waiter) -> None:
         if waiter.looking or not (waiter.looked or waiter.finished):
-            # The look that is under way has the last word; and without a look nobody is told "nothing".
+            # The result of a look under way decides; and a reader gets "nothing" only after a look.
             waiter.deadline = 0.0
             waiter.timer = None
             if not waiter.looking:

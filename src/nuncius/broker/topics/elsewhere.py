@@ -1,4 +1,4 @@
-"""What the topics of a node ask of a cluster."""
+"""The interface between the topics of a node and its cluster."""
 
 from typing import Protocol
 
@@ -8,13 +8,13 @@ from nuncius.store.calls.publishing import PublishCall
 
 
 class Elsewhere(Protocol):
-    """What takes on entries that other nodes store or keep. In a cluster there is one."""
+    """Forwarder of calls for entries that other nodes store. A node has one if it is in a cluster."""
 
     def publish(self, call: PublishCall, topic: Topic) -> bool:
-        """Whether it has taken the call on; if not, its entries belong here."""
+        """Take the call on. Return False if its entries belong to this node."""
 
     def fetch(self, call: FetchCall) -> bool:
-        """Whether it has taken the call on."""
+        """Take the call on. Return False if this node has its entries."""
 
     def find(self, call: FetchCall) -> None:
-        """Takes on a call whose entries are not here, contrary to what it knew."""
+        """Take on a call whose entries turned out not to be in this store."""

@@ -1,6 +1,6 @@
-"""Publish calls that wait until the node knows their topic, and those of the same caller behind them.
+"""Publish calls that wait until the node knows their topic, and later calls of the same caller.
 
-What a caller sends to several topics is stored in the order in which it came. So calls for a known topic do
+Entries of one caller for several topics are stored in the order of arrival. So calls for a known topic do
 not overtake the same caller's earlier calls for a topic that is being looked up.
 """
 
@@ -16,7 +16,7 @@ Submit = Callable[[PublishCall, Topic | Exception], None]
 
 
 class _Waiting:
-    """A call, and its topic as soon as that is known, or why it cannot be."""
+    """A call, and its topic as soon as it is known, or the error of the look-up."""
 
     __slots__ = ("call", "topic")
 
@@ -30,7 +30,7 @@ class PublishLines:
         self._names = names
         self._submit = submit
         self.lines: dict[Hashable, deque[_Waiting]] = {}
-        """By caller: calls that wait, and all behind them."""
+        """By caller: calls that wait, and all later ones."""
 
     def enter(self, call: PublishCall) -> None:
         """Submit a call when its topic is known and the same caller's earlier calls are submitted. Calls

@@ -11,7 +11,7 @@ class Publishers:
         self._store = store
 
     async def find(self, name: str, *, lasting: bool) -> Publisher:
-        """The publisher of that name. One that is not lasting is forgotten after a day of silence."""
+        """Return the publisher of that name. It is forgotten after a day of silence, unless `lasting`."""
         check_name("publisher", name)
         rows = await self._store.query(
             "select publisher_id from nuncius.ensure_publishers($1, $2)", [name], lasting
@@ -29,7 +29,7 @@ class Publishers:
         return Publisher(publisher_id, name)
 
     async def last_count(self, publisher: str, kind: str, name: str) -> int:
-        """How far a publisher has come in the topic or queue of that name."""
+        """Return the last count of a publisher in the topic or queue of that name."""
         if kind not in ("topic", "queue"):
             raise InvalidInput("counts are kept for a 'topic' or a 'queue'")
         rows = await self._store.query("select nuncius.last_count($1, $2, $3)", publisher, kind, name)

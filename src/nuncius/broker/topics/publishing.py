@@ -1,4 +1,4 @@
-"""Publishing as part of a transaction, beside puts and acknowledgements."""
+"""Publishing as part of a transaction."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,19 +25,19 @@ class Publishing:
     arrived: Callable[[Iterable[int]], None]
 
     async def carry_out(self, connection: Connection) -> Sequence[Any]:
-        """Answers where the entries are once the transaction is committed. Raises Stale if they have to be
-        placed again, for another try."""
+        """Store the entries and return their places, valid after the commit. Raise Stale if the entries have
+        to be placed again, for another attempt."""
         results = await publish(connection, self.calls, True) if self.calls else ()
         for result in results:
             if isinstance(result, Exception):
                 raise result
-            if isinstance(result, Detour):  # not "busy": who waits for locks gets them
+            if isinstance(result, Detour):  # not "busy": this call waits for its locks
                 raise Stale
         return results
 
     @contextmanager
     def under_way(self) -> Iterator[None]:
-        """From before the transaction is committed until `announce`."""
+        """Mark the topics' entries as under way, from before the commit until `announce`."""
         topic_ids = {call.topic_id for call in self.calls}
         self.order.begin(topic_ids)
         try:

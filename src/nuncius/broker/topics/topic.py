@@ -1,4 +1,4 @@
-"""What is known of a topic, its partitions and its publishers."""
+"""Data of a topic, its partitions and its publishers."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +11,7 @@ class Topic:
     topic_id: int
     name: str
     partition_ids: tuple[int, ...]  # of partition 1, 2, ...
-    stores: tuple[int, ...] | None = None  # of each, where some are in other stores than ours
+    stores: tuple[int, ...] | None = None  # of each partition, if some are in another store
 
     def partition_id(self, partition: int) -> int:
         if not 1 <= partition <= len(self.partition_ids):
@@ -21,7 +21,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """A name under which entries are counted, so that one sent twice is stored once."""
+    """A name under which entries are counted, so that an entry sent twice is stored once."""
 
     publisher_id: int
     name: str
@@ -29,7 +29,7 @@ class Publisher:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """forever | subscribers | time (seconds) | size (bytes a partition)."""
+    """Retention of a topic: forever | subscribers | time (seconds) | size (bytes per partition)."""
 
     mode: str = "forever"
     seconds: int | None = None

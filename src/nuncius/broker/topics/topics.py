@@ -1,4 +1,4 @@
-"""Topics: publishing, reading, and looking after them."""
+"""Topics: publish, read, and administration."""
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -47,10 +47,10 @@ class Topics:
         self._packed: Shipment | None = None
         self.order = SendOrder()
         self._fetching = store.combiner("fetch", fetch)
-        # Round robin for entries that may go anywhere. Those that are stored together go to one partition: a
-        # batch that goes to a hundred partitions costs as much as many batches.
+        # Round robin for entries that may go to any partition. All of a batch go to the same one: a batch for
+        # a hundred partitions costs as much as many batches.
         self._turn = 0
-        self._turn_of = -1  # the batch that it is for
+        self._turn_of = -1  # the batch that the turn is for
         self.names = Names(self._ensure)
         self._lines = PublishLines(self.names, self._submit)
         self.elsewhere: Elsewhere | None = None
@@ -68,8 +68,8 @@ class Topics:
         count: int = 0,
         caller: Hashable = None,
     ) -> None:
-        """Publishes entries of one topic together; `done` gets a Placed or an exception. The topic is made
-        if there is none of that name. `count` is the publisher's count for the first entry."""
+        """Publish entries of one topic together. `done` gets a Placed or an exception. The topic is created
+        if it does not exist. `count` is the publisher's count for the first entry."""
         call = self._call(topic, bodies, done, keys, headers, partition, publisher, count, caller)
         known = self.names.known(topic)
         if known is not None and not self._lines.lines:
@@ -108,7 +108,7 @@ class Topics:
     async def prepare(
         self, publishes: Sequence[tuple[str, bytes, str | None, str | None, Publisher | None, int]]
     ) -> Publishing:
-        """Checks and places what is to be published as part of a transaction."""
+        """Check the entries of a transaction and choose their partitions."""
         calls = []
         for topic, body, headers, key, publisher, count in publishes:
             known = await self.names.find(topic)
@@ -122,7 +122,7 @@ class Topics:
         return Publishing(calls, partial(self._place_again, calls), self.order, self.arrived)
 
     def arrived(self, topic_ids: Iterable[int]) -> None:
-        """Wakes readers, here and at other nodes."""
+        """Wake readers, here and at other nodes."""
         for topic_id in topic_ids:
             self._signals.raise_for(topic_id)
             self._listener.announce_topic(topic_id)
@@ -143,7 +143,7 @@ class Topics:
             self.store_here(call)
 
     def store_here(self, call: PublishCall) -> None:
-        """Has entries stored that are placed."""
+        """Submit a placed call to this store."""
         self._publishing.submit(call)
 
     async def _publish_batch(
@@ -163,11 +163,11 @@ class Topics:
         return results
 
     def _pack(self, calls: Sequence[PublishCall]) -> None:
-        """Prepares a batch before its turn has come; should calls leave it until then, that was in vain."""
+        """Pack a batch before it is sent. If calls leave the batch meanwhile, it is packed again."""
         self._packed = Shipment(calls)
 
     def place(self, call: PublishCall, topic: Topic) -> None:
-        """Decides on partitions, by what the node knows of the topic; PostgreSQL checks that."""
+        """Choose partitions by the topic's layout as this node knows it. PostgreSQL checks the layout."""
         call.topic_id = topic.topic_id
         layout = len(topic.partition_ids)
         call.layout = layout
@@ -183,7 +183,7 @@ class Topics:
                 call.partitions = [default if key is None else partition_of(key, layout) for key in call.keys]
 
     def _keep_here(self, call: PublishCall, topic: Topic) -> None:
-        """For entries that this store is to have: those that may go anywhere stay here."""
+        """Move entries to partitions of this store. Refuse those with a key or a partition elsewhere."""
         if topic.stores is None:
             return
         chosen = {call.partitions} if type(call.partitions) is int else set(call.partitions)  # type: ignore[arg-type]
@@ -203,7 +203,7 @@ class Topics:
         return 1 + self._turn % layout
 
     async def _place_again(self, calls: Sequence[PublishCall]) -> None:
-        """Calls that were placed with outdated knowledge are placed again."""
+        """Choose partitions again for calls that were placed by an outdated layout."""
         for name in {call.topic_name for call in calls}:
             topic = await self._ensure(name)
             self.names.learn(name, topic)
@@ -228,8 +228,8 @@ class Topics:
         caller: Hashable = None,
         gate: AbstractAsyncContextManager[None] | None = None,
     ) -> Entries | None:
-        """Entries from a position on; None when there are none, or none come while we wait. Each look goes
-        through the gate, if there is one."""
+        """Return entries from a position on, or None if none come within the wait. Each look goes through
+        the gate, if there is one."""
         partition_id = topic.partition_id(partition)
         check_int64("a position", position)
         deadline = asyncio.get_running_loop().time() + wait
@@ -257,9 +257,7 @@ class Topics:
         return fetched
 
     def _fetched(self, call: FetchCall, done: Callable[[Any], None], result: Any) -> None:
-        call.done = (
-            done  # not this call itself any more: else both, and what was fetched, were garbage for long
-        )
+        call.done = done  # break the reference cycle, which would keep the fetched entries in memory for long
         if result != ELSEWHERE:
             done(result)
         elif self.elsewhere is None:
@@ -277,7 +275,7 @@ class Topics:
             raise AlreadyExists(f"there is a topic {name!r} already") from None
 
     async def grow(self, name: str, partitions: int) -> None:
-        """Adds partitions until there are so many; a topic that has them already stays as it is."""
+        """Add partitions until the topic has so many. A topic that has more stays as it is."""
         if not 1 <= partitions <= self._limits.max_partitions:
             raise InvalidInput(f"a topic has 1 to {self._limits.max_partitions} partitions")
         rows = await self._store.query("select nuncius.grow_topic($1, $2)", name, partitions)
@@ -293,11 +291,11 @@ class Topics:
         self._signals.raise_for_all()
 
     async def purge(self, name: str) -> int:
-        """Makes everything there is unreadable; answers how many entries that were."""
+        """Make all entries of a topic unreadable. Return how many those were."""
         purged: int | None = (await self._store.execute("select nuncius.purge_topic($1)", name))[0][0]
         if purged is None:
             raise NoSuchTopic(f"there is no topic {name!r}")
-        self._listener.on_catalogue()  # at once: nobody here is to see any of it any more
+        self._listener.on_catalogue()  # at once: readers of this node must not see purged entries
         return purged
 
     async def set_retention(self, name: str, retention: Retention) -> None:
@@ -317,7 +315,7 @@ class Topics:
             raise NoSuchTopic(f"there is no topic {name!r}")
 
     async def find(self, names: Sequence[str] | None = None) -> list[TopicInfo]:
-        """The topics of those names, or all."""
+        """Return the topics of those names, or all."""
         rows = await self._store.query(
             "select t.*, array(select row(first_offset, nuncius.next_offset(partition_id))"
             " from nuncius.partitions p where p.topic_id = t.topic_id order by partition) as ends,"
@@ -337,7 +335,7 @@ class Topics:
         ]
 
     async def existing(self, name: str) -> Topic:
-        """The topic of that name; unlike publishing, this does not make one."""
+        """Return the topic of that name. Unlike publishing, do not create it."""
         rows = await self._store.query("select * from nuncius.find_topics($1)", [name])
         if not rows:
             raise NoSuchTopic(f"there is no topic {name!r}")

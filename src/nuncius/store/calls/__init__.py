@@ -1,1 +1,1 @@
-"""One module a procedure: calls to arrays, and rows back to results."""
+"""One module per procedure: converts calls to arrays, and rows to results."""

@@ -1,7 +1,7 @@
 """Putting and taking in one transaction.
 
-A message that somebody waits for is put and taken with one commit: the reader's call travels with the put for
-which it was called. So a batch has puts and takes; the puts are carried out first.
+A message for a waiting reader is put and taken with one commit: the reader's take travels in the batch of the
+put that it was called for. So a batch has puts and takes; the puts are carried out first.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from nuncius.store.calls.putting import PUT, Parcel, PutCall, put
 from nuncius.store.calls.taking import COLUMNS, TakeCall, Taker
 from nuncius.store.driver import Connection
 
-# What the takes are given depends on what the puts have answered: so they come after them.
+# The takes depend on an answer of the puts, so that PostgreSQL runs them after the puts.
 EXCHANGE = "select put.*, taken.* from ({}) put, lateral ({} from nuncius.take_many{}) taken".format(  # noqa: S608  (of our own texts)
     PUT,
     COLUMNS,
@@ -23,7 +23,7 @@ ExchangeCall = PutCall | TakeCall
 
 
 def is_take(call: ExchangeCall) -> bool:
-    """By which the calls of a batch are sorted."""
+    """Return the sort key for the calls of a batch: puts first."""
     return type(call) is TakeCall
 
 
@@ -34,7 +34,7 @@ class Exchange:
     async def carry_out(
         self, connection: Connection, calls: Sequence[ExchangeCall], wait: bool
     ) -> Sequence[Any]:
-        """Carries out a batch, in which puts come before takes. Results: those of `put` and `Taker.take`."""
+        """Carry out a batch, in which puts come before takes. Results: those of `put` and `Taker.take`."""
         puts = [call for call in calls if isinstance(call, PutCall)]
         takes = [call for call in calls if isinstance(call, TakeCall)]
         if not takes:

@@ -15,8 +15,8 @@ GONE, ELSEWHERE = -2, -3
 
 
 class Entries(msgspec.Struct, frozen=True, gc=False):
-    """Consecutive entries of a partition, column by column. `keys` and `headers` are None where no entry has
-    any; times are microseconds since 1970, headers JSON text."""
+    """Consecutive entries of a partition, column by column. `keys` and `headers` are None if no entry has
+    any; times are microseconds since 1970, headers are JSON text."""
 
     first_offset: int
     times: list[int]
@@ -29,7 +29,7 @@ class Entries(msgspec.Struct, frozen=True, gc=False):
         return self.first_offset + len(self.bodies)
 
     def part(self, start: int, end: int) -> "Entries":
-        """Those from index `start` to before `end`."""
+        """Return the entries from index `start` to before `end`."""
         keys, headers = self.keys, self.headers
         return Entries(
             self.first_offset + start,
@@ -58,8 +58,8 @@ class FetchCall(Call):
 
 
 async def fetch(connection: Connection, calls: Sequence[FetchCall], _: bool) -> list[Any]:
-    """Carries out a batch. Results: Entries, None when there is nothing yet, GONE, or ELSEWHERE for entries
-    that another store has."""
+    """Carry out a batch. Results: Entries, None if there is nothing yet, GONE, or ELSEWHERE for entries in
+    another store."""
     rows = await connection.fetch(
         SQL,
         [call.partition_id for call in calls],

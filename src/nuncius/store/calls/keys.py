@@ -1,6 +1,6 @@
 """Keys of the ring in this store: many reads and many changes become one call each.
 
-Keys, values and items are strings of any bytes outside, and bytes inside.
+Keys, values and items are strings of any bytes for callers, and bytes in the store.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from nuncius.store.store import Store
 
 TOPIC = "tribbles"
 PUT, APPEND, REMOVE, POST, RAISE = range(5)
-PER_CALL = 300  # bytes of memory that a call takes besides what it carries
+PER_CALL = 300  # bytes of memory that a call costs besides its content
 
 WRITE = "select nuncius.write_keys($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 READ_VALUES = "select nuncius.read_values($1, $2)"
@@ -30,7 +30,7 @@ def to_text(data: bytes) -> str:
 
 
 class Mention(msgspec.Struct, frozen=True, gc=False):
-    """What a post is besides its key and value."""
+    """The parts of a post besides its key and value."""
 
     list_key: str
     item: str
@@ -60,7 +60,7 @@ class WriteCall(Call):
 
 
 class ReadCall(Call):
-    """Some values, or some lists."""
+    """A read of some values, or of some lists."""
 
     __slots__ = ("hashes", "lists", "names")
 
@@ -74,7 +74,7 @@ class ReadCall(Call):
 
 
 class KeyRow(msgspec.Struct, frozen=True, gc=False):
-    """A key with everything it has."""
+    """A key with its value and its list."""
 
     hashed: int
     key: str
@@ -97,7 +97,7 @@ class Keys:
         self._reading.submit(call)
 
     async def export(self, first: int, last: int, after: KeyRow | None, limit: int) -> list[KeyRow]:
-        """Keys of a range of hashes, after the last that was seen."""
+        """Return keys of a range of hashes, after the last one seen."""
         rows = await self._store.query(
             "select * from nuncius.keys_of_range($1, $2, $3, $4, $5)",
             first,
@@ -117,7 +117,7 @@ class Keys:
         ]
 
     async def adopt(self, forget: Sequence[tuple[int, int]], rows: Sequence[KeyRow]) -> None:
-        """Empties the ranges, then takes the keys in; all or nothing, and repeatable."""
+        """Empty the ranges, then add the keys: all or nothing, and repeatable."""
 
         async def work(connection: Connection) -> None:
             async with connection.transaction():
@@ -139,7 +139,7 @@ class Keys:
         await self._store.run(work, repeatable=True)
 
     async def note(self, notes: dict[str, Any], *, forget: Sequence[tuple[int, int]] = ()) -> None:
-        """Writes notes down, and forgets ranges of keys, all or nothing."""
+        """Store notes, and delete ranges of keys: all or nothing."""
 
         async def work(connection: Connection) -> None:
             async with connection.transaction():
@@ -156,7 +156,7 @@ class Keys:
 
 
 async def write(connection: Connection, calls: Sequence[WriteCall], _: bool) -> Sequence[Any]:
-    """Carries out a batch. Results: what `write_keys` answers."""
+    """Carry out a batch. Results: the answers of `write_keys`."""
     mentions = [call.mention for call in calls] if any(call.mention for call in calls) else None
     answers: list[int] = await connection.fetchval(
         WRITE,
@@ -174,7 +174,7 @@ async def write(connection: Connection, calls: Sequence[WriteCall], _: bool) -> 
 
 
 async def read(connection: Connection, calls: Sequence[ReadCall], _: bool) -> Sequence[Any]:
-    """Carries out a batch. Results: a list with None, a string or a list of strings for each key."""
+    """Carry out a batch. Results: a list with None, a string or a list of strings for each key."""
     found: dict[bool, Any] = {}
     for lists, sql in ((False, READ_VALUES), (True, READ_LISTS)):
         some = [call for call in calls if call.lists is lists]

@@ -1,4 +1,4 @@
-"""Leases: settling and releasing what was taken with acknowledgement. Many calls become one."""
+"""Leases: settling and releasing leased messages. Many calls become one."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -17,34 +17,33 @@ EXTEND_TIMED = "select nuncius.extend_timed($1, $2, $3)"
 
 
 class LeaseCall(Call):
-    """Some leases of one consumer, and why they are given up (None: they were never delivered)."""
+    """Some leases of one consumer, and why they are released (None: they were never delivered)."""
 
     __slots__ = ("ids", "reason")
 
     def __init__(
         self, done: Callable[[Any], None], caller: Hashable, ids: Sequence[int], reason: str | None = None
     ) -> None:
-        # Doing it twice is doing it once: a lease that is not held any more is left alone.
+        # Idempotent: a lease that is not held any more is left alone.
         super().__init__(done, caller, None, len(ids), 50 * len(ids), True)
         self.ids = ids
         self.reason = reason
 
 
 async def settle(connection: Connection, calls: Sequence[LeaseCall], _: bool) -> list[Any]:
-    """Carries out a batch. Results: None."""
+    """Carry out a batch. Results: None."""
     await connection.fetchval(SETTLE, [each for call in calls for each in call.ids])
     return [None] * len(calls)
 
 
 class Releasing:
-    """Knows how failed attempts are repeated."""
+    """Releases leases, with the retry rules for failed attempts."""
 
     def __init__(self, retry_delay: float, max_attempts: int) -> None:
         self._retry = (retry_delay, max_attempts)
 
     async def release(self, connection: Connection, calls: Sequence[LeaseCall], _: bool) -> list[Any]:
-        """Carries out a batch. Results: the queues that have something again; the first call is told of
-        all of them."""
+        """Carry out a batch. Results: the queues that got messages back, all of them for the first call."""
         ids = [each for call in calls for each in call.ids]
         reasons = [call.reason for call in calls for _ in call.ids]
         queues = await connection.fetchval(RELEASE, ids, reasons, *self._retry)

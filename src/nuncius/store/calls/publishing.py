@@ -19,15 +19,15 @@ NO_TOPIC, BUSY, OTHER_LAYOUT, ELSEWHERE = -2, -3, -4, -5
 
 
 def partition_of(key: str, partitions: int) -> int:
-    """The same as nuncius.partition_of in SQL."""
+    """Return the partition of a key, as nuncius.partition_of in SQL does."""
     digest = hashlib.md5(key.encode(), usedforsecurity=False).digest()
     return 1 + int.from_bytes(digest[:4], "big") % partitions
 
 
 class PublishCall(Call):
-    """Entries for one topic, stored together. Where they go is decided (and, when that turns out to be
-    outdated, decided again) by whoever knows the topic: `partitions` has an item an entry, or is one
-    for all, `layout` is the number of partitions it was decided by."""
+    """Entries for one topic, stored together. Their partitions are chosen before, and again if the layout
+    turns out to be outdated. `partitions` has an item per entry, or is one for all; `layout` is the number
+    of partitions that the choice was based on."""
 
     __slots__ = (
         "bodies",
@@ -72,15 +72,15 @@ class PublishCall(Call):
         self.keys = keys
         self.headers = headers
         self.chosen = chosen  # the caller's own choice of a partition
-        self.sticky = sticky  # what decides for entries without a key
+        self.sticky = sticky  # the text that decides for entries without a key
         self.publisher_id = publisher_id
         self.count = count
 
 
 class Placed(msgspec.Struct, frozen=True, gc=False):
-    """Where the entries of a call went: offsets from `offset` on in one partition, the first `skipped`
-    of them known from before; or, when they went to several, (partition, offset) an entry, offset -1
-    for those known from before."""
+    """The places of a call's entries: offsets from `offset` on in one partition, without the first `skipped`
+    entries, which were stored before; or, if they went to several partitions, (partition, offset) per entry,
+    with offset -1 for those stored before."""
 
     partition: int
     offset: int
@@ -89,7 +89,7 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Run:
-    """What of a send goes into one partition."""
+    """The entries of a send for one partition."""
 
     __slots__ = ("base", "bodies", "headers", "keys", "numbers", "partition", "skipped")
 
@@ -102,12 +102,12 @@ class _Run:
         self.base = self.skipped = 0
 
 
-# Which run an entry is in, and where: one place for a call to one partition, else a place an entry.
+# The run of an entry, and the index in it: one place for a call to one partition, else a place per entry.
 _Places = list[tuple[_Run, int]]
 
 
 class _Send:
-    """Calls of one topic and one publisher, with counts that go on where the last left off."""
+    """Calls of one topic and one publisher, with consecutive counts."""
 
     __slots__ = ("call", "length", "runs")
 
@@ -146,7 +146,7 @@ class _Send:
 
 
 class Shipment:
-    """A batch of calls as the procedure wants it."""
+    """A batch of calls as arguments of the procedure."""
 
     def __init__(self, calls: Sequence[PublishCall]) -> None:
         self.calls = calls
@@ -158,7 +158,7 @@ class Shipment:
         self._scattered = False
         for call in calls:
             publisher = call.publisher_id
-            # A partition that a caller chose may not exist: that must not stop others' entries.
+            # A partition that a caller chose may not exist: that must not fail the entries of other callers.
             kind = (call.topic_id, call.layout, publisher, call.chosen)
             send = unfinished.get(kind)
             if send is None or (publisher is not None and call.count != send.call.count + send.length):
@@ -186,7 +186,7 @@ class Shipment:
         )
 
     async def send(self, connection: Connection, wait: bool) -> list[Any]:
-        """Results: Placed, or a Detour for what has to be tried again elsewhere."""
+        """Carry out the batch. Results: Placed, CallFailed, or a Detour for calls to try again elsewhere."""
         row = await connection.fetchrow(SQL, *self._arguments, wait)
         assert row is not None
         new = True
@@ -199,7 +199,7 @@ class Shipment:
 
 
 async def publish(connection: Connection, calls: Sequence[PublishCall], wait: bool) -> list[Any]:
-    """Carries out a batch."""
+    """Carry out a batch."""
     return await Shipment(calls).send(connection, wait)
 
 

@@ -50,7 +50,7 @@ class PutCall(Call):
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
-    """The ids of the new messages; `skipped` before them were known from before."""
+    """The ids of the new messages; `skipped` messages before them had been stored already."""
 
     ids: Sequence[int]
     skipped: int
@@ -71,12 +71,12 @@ class _Run:
 
 
 class Parcel:
-    """A batch of calls as the procedure wants it."""
+    """A batch of calls as arguments of the procedure."""
 
     def __init__(self, calls: Sequence[PutCall]) -> None:
         self._calls = calls
         self._runs = runs = list[_Run]()
-        self._places: list[tuple[int, int]] = []  # of each call: its run, and where it begins there
+        self._places: list[tuple[int, int]] = []  # of each call: its run, and its first index in it
         open_runs: dict[tuple[int, int | None], int] = {}
         for call in calls:
             kind = (call.queue_id, call.publisher_id)
@@ -100,9 +100,9 @@ class Parcel:
     def results(
         self, codes: Sequence[int], skipped: Sequence[int], ids: Sequence[int] | None
     ) -> list[Stored | MissingQueues | Detour]:
-        """What the procedure's answer means for each call."""
+        """Convert the procedure's answer to a result for each call."""
         ids = ids or []
-        firsts = []  # where the ids of each run begin
+        firsts = []  # index of the first id of each run
         end = 0
         for run, code, skip in zip(self._runs, codes, skipped, strict=True):
             firsts.append(end - skip)
@@ -125,7 +125,7 @@ class Parcel:
 
 
 async def put(connection: Connection, calls: Sequence[PutCall], wait: bool) -> list[Any]:
-    """Carries out a batch. Results: Stored, MissingQueues, or a Detour."""
+    """Carry out a batch. Results: Stored, MissingQueues, or a Detour."""
     parcel = Parcel(calls)
     row = await connection.fetchrow(PUT, *parcel.arguments, wait)
     assert row is not None
@@ -139,7 +139,7 @@ async def put_into_all(
     publisher_id: int | None,
     count: int,
 ) -> Stored | MissingQueues:
-    """One message into each of the queues, or into none. The first queue keeps the publisher's count."""
+    """Put one message into each of the queues, or into none. The first queue keeps the publisher's count."""
     copies = len(queue_ids)
     arguments = _arguments(
         queue_ids,
@@ -167,7 +167,7 @@ def _arguments(
     *,
     atomic: bool,
 ) -> tuple[Any, ...]:
-    """Of PUT, all but the last."""
+    """Return the arguments of PUT, all but the last."""
     identified = any(publisher is not None for publisher in publishers)
     return (
         queue_ids,
@@ -185,5 +185,5 @@ def _arguments(
 
 
 def _column(values: list[Any]) -> list[Any] | None:
-    """Most messages have no receiver, no context, no headers: a column without anything in it is not sent."""
+    """Return a column, or None if it is empty: most messages have no receiver, no context, no headers."""
     return values if any(values) else None

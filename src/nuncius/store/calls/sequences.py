@@ -19,8 +19,8 @@ PER_CALL = 200  # bytes of memory a call costs besides its body
 
 
 class Turn(msgspec.Struct, frozen=True, gc=False):
-    """How a message with a count was taken: stored, for so many subscribers; or the publisher has another
-    count in this topic."""
+    """The result for a message with a count: stored, for so many subscribers; or not, because the publisher
+    has another count in this topic."""
 
     stored: bool
     registered: int
@@ -28,7 +28,7 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
-    """The entry of an id; `body` is None when there is none. `latest` is the subscriber's latest id."""
+    """The entry of an id; `body` is None if there is none. `latest` is the subscriber's latest id."""
 
     latest: int
     body: bytes | None
@@ -70,7 +70,7 @@ class GetCall(Call):
     ) -> None:
         self.done = done
         self.caller = caller
-        self.key = (topic, subscriber)  # who has to wait for a lock does so alone
+        self.key = (topic, subscriber)  # a call that waits for a lock does not delay other subscribers
         self.rows = 1
         self.size = PER_CALL
         self.repeatable = True
@@ -80,7 +80,7 @@ class GetCall(Call):
 
 
 async def publish_in_turn(connection: Connection, calls: Sequence[TurnCall], wait: bool) -> list[Any]:
-    """Carries out a batch. Results: Turn, or a Detour for what has to be tried again."""
+    """Carry out a batch. Results: Turn, CallFailed, or a Detour for calls to try again."""
     for call in calls:
         call.tries += 1
     row = await connection.fetchrow(
@@ -98,7 +98,7 @@ async def publish_in_turn(connection: Connection, calls: Sequence[TurnCall], wai
         if code == STORED:
             results.append(Turn(True, call.count, subscribers))
         elif code == OTHER_COUNT:
-            # When the store fell silent and was asked again, the count it knows may be from the first time.
+            # If the call was repeated after a lost answer, the first attempt may have stored the count.
             stored = call.tries > 1 and registered == call.count
             results.append(Turn(stored, registered, subscribers))
         elif code == ELSEWHERE:
@@ -109,7 +109,7 @@ async def publish_in_turn(connection: Connection, calls: Sequence[TurnCall], wai
 
 
 async def get(connection: Connection, calls: Sequence[GetCall], _: bool) -> list[Any]:
-    """Carries out a batch. Results: Found, TOO_MUCH or NOT_SUBSCRIBED."""
+    """Carry out a batch. Results: Found, TOO_MUCH or NOT_SUBSCRIBED."""
     row = await connection.fetchrow(
         GET,
         [call.topic for call in calls],

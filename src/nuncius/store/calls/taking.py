@@ -1,10 +1,10 @@
 """Taking from queues: many calls become one `take_many`.
 
-A queue that is emptied by deleting rows leaves dead entries at the head of its index until vacuum comes, and
-vacuum cannot come while anybody holds a transaction open. So the taker remembers, for each queue, receiver
-and priority, the last id that it took, and starts looking after it: ids are in commit order, so nothing
-can appear before it any more. Who took the oldest has left nothing older in any priority, who took by
-priority nothing older in a higher one.
+Taking deletes rows, which leaves dead entries at the head of a queue's index until vacuum removes them, and
+vacuum cannot remove them while a transaction stays open. So the taker remembers, for each queue, receiver
+and priority, the last id that it took, and looks from there on: ids are in commit order, so no message can
+appear before it any more. A take by time leaves nothing older in any priority, a take by priority nothing
+older in the same or a higher one.
 """
 
 from collections import OrderedDict, deque
@@ -20,14 +20,14 @@ from nuncius.store.combiner.combiner import Call, Detour
 from nuncius.store.connecting import CONNECTION_ERRORS
 from nuncius.store.driver import Connection
 
-# Column by column: an array a column is cheaper than a row a message, on both sides of the socket.
+# Column by column: an array per column is cheaper than a row per message, on both sides of the socket.
 COLUMNS = (
     "select array_agg(request), array_agg(message_id), array_agg(queue_id), array_agg(sender_id),"
     " array_agg(receiver_id), array_agg(context), array_agg(priority),"
     " array_agg((date_part('epoch', time_of_arrival) * 1000000)::bigint), array_agg(message),"
     " case when count(headers) > 0 then array_agg(headers) end"
 )
-# The places come as text: the driver looks at every number of an array, and these are twenty a request.
+# The places are sent as text: the driver encodes each number of an array, and there are twenty per request.
 TAKE = COLUMNS + " from nuncius.take_many($1, $2, $3, $4, $5, $6, $7::text::bigint[], $8, $9)"
 LEASE = COLUMNS + (
     ", array_agg(attempts), array_agg(origin)"
@@ -39,7 +39,7 @@ PRIORITIES = 10
 NOWHERE = [0] * PRIORITIES
 BY_PRIORITY, BY_TIME = 1, 2
 REMEMBERED = 50_000  # pairs of queue and receiver
-BUSY, MISSING, MORE = 0, -1, -2  # numbers of requests that are none
+BUSY, MISSING, MORE = 0, -1, -2  # in place of a request's number
 
 _Request = tuple[int, int, int, int, int]  # queue, receiver, sender, context, mode
 
@@ -59,8 +59,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 class Leased(msgspec.Struct, frozen=True, gc=False):
-    """A message that its consumer has to acknowledge. It was delivered `attempts` times before; `origin` is
-    the id that stays the same over all deliveries, `lease_id` stands for this one."""
+    """A message that its consumer has to acknowledge. It was delivered `attempts` times before. `origin` is
+    the id that stays the same over all deliveries, `lease_id` the id of this delivery."""
 
     lease_id: int
     message: Message
@@ -69,7 +69,7 @@ class Leased(msgspec.Struct, frozen=True, gc=False):
 
 
 class Again(Enum):
-    """Why a call got nothing, although there may be something for it."""
+    """Reasons why a call got nothing, although there may be messages for it."""
 
     FULL = "the answer was full before its turn came"
     STALLED = "its caller does not read what it got before"
@@ -80,7 +80,7 @@ def _never() -> bool:
 
 
 class TakeCall(Call):
-    """`is_stalled` is asked when its turn has come: nothing is taken for a caller that does not read."""
+    """A take. `is_stalled` is asked just before: nothing is taken for a caller that does not read."""
 
     __slots__ = ("is_stalled", "limit", "queue_id", "request")
 
@@ -98,7 +98,7 @@ class TakeCall(Call):
         leased: bool = False,
         is_stalled: Callable[[], bool] = _never,
     ) -> None:
-        # What is leased by a call whose answer was lost is found and goes back, so the call may be repeated.
+        # Messages leased by a call whose answer was lost are found and go back, so the call may be repeated.
         super().__init__(done, caller, ("take", queue_id), limit, 200, leased)
         self.queue_id = queue_id
         self.request = (queue_id, receiver, sender, context, mode)
@@ -107,7 +107,7 @@ class TakeCall(Call):
 
 
 class Taker:
-    """Takes for good or, when there is a holder, leases to it."""
+    """Takes messages for good or, with a holder, leases them to it."""
 
     def __init__(self, holder: Callable[[], int] | None = None) -> None:
         self._holder = holder
@@ -118,13 +118,13 @@ class Taker:
         """Batches of leases whose answer did not arrive."""
 
     async def take(self, connection: Connection, calls: Sequence[TakeCall], wait: bool) -> list[Any]:
-        """Carries out a batch. Results: lists of Message (or Leased), shorter than the limit when there are
-        no more or they are large, MissingQueues, Again, or a Detour."""
+        """Carry out a batch. Results: lists of Message (or Leased), shorter than the limit if there are no
+        more or they are large, MissingQueues, Again, or a Detour."""
         asking = self.asking(connection, calls, wait)
         return asking.results(await self._ask(connection, *asking.arguments) if asking.arguments else None)
 
     def asking(self, connection: Connection, calls: Sequence[TakeCall], wait: bool) -> "Asking":
-        """A batch that is about to be carried out on that connection."""
+        """Prepare a batch for that connection."""
         if connection is not self._connection and not wait:
             # A new connection may lead to a server that was restored from a backup: ids may repeat.
             self._connection = connection
@@ -142,17 +142,17 @@ class Taker:
             raise
 
     def leased(self, row: Sequence[Any], messages: Sequence[Message]) -> Iterable[Any]:
-        """The messages as those get them for whom they were taken."""
+        """Return the messages or, with a holder, the leases."""
         return messages if self._holder is None else map(Leased, row[1], messages, row[10], row[11])
 
     def places(self, queue_id: int, receiver: int) -> str:
-        """Where to look from on: twenty ids, see take_many."""
+        """Return the ids from which to look on: twenty of them, see take_many."""
         shared = self._after.get((queue_id, 0), NOWHERE)
         own = self._after.get((queue_id, receiver), NOWHERE) if receiver else NOWHERE
         return ",".join(map(str, shared + own))
 
     def remember(self, message: Message, mode: int) -> None:
-        """It was taken, and nothing that is older and comes first in that mode is left."""
+        """Record a taken message: no older message that the mode prefers is left."""
         pair = (message.queue_id, message.receiver_id)
         places = self._after.get(pair)
         if places is None:
@@ -164,8 +164,8 @@ class Taker:
 
 
 class Asking:
-    """A batch of calls as the procedure wants it. Those who ask the same are asked for once, and share what
-    comes back in order."""
+    """A batch of calls as arguments of the procedure. Equal calls become one request, and share its messages
+    in order."""
 
     def __init__(self, taker: Taker, calls: Sequence[TakeCall], wait: bool) -> None:
         self._taker = taker
@@ -177,7 +177,7 @@ class Asking:
                 wanted[call.request] = wanted.get(call.request, 0) + call.limit
         self._requests = requests = list(wanted)
         self.arguments: tuple[Any, ...] = ()
-        """Empty if nobody is to be asked for."""
+        """Empty if there is nothing to request."""
         if requests:
             self.arguments = (
                 [r[0] for r in requests],
@@ -192,7 +192,7 @@ class Asking:
             )
 
     def results(self, row: Sequence[Any] | None) -> list[Any]:
-        """What the procedure's answer, if it was asked, means for each call."""
+        """Convert the procedure's answer to a result for each call. None: there was nothing to request."""
         found: dict[_Request, list[Any]] = {}
         elsewhere: dict[int, Any] = {}  # queue: why nothing can be taken from it
         nothing: list[Any] | Again = []

@@ -1,16 +1,15 @@
 """The combiner: while one call is in flight, collect the next.
 
 One commit costs the same for one message as for a thousand. So calls that arrive while the previous batch
-is on its way to PostgreSQL are put together and sent as the next batch. Nobody waits for a timer: with one
+is on its way to PostgreSQL are put together and sent as the next batch. No call waits for a timer: with one
 caller a batch is one call, with a thousand it is a thousand.
 
-What a batch may do to its members:
-* A member that PostgreSQL refuses is found by halving the batch, and fails alone.
-* A member whose queue or topic (or table) is locked by somebody's long transaction ("busy"), or prepared
-  with outdated knowledge ("stale"), leaves the batch for a detour: a little lane for its key alone, on
-  which it can wait. All later members with that key follow it there, in order.
-* When the connection breaks, members that may be repeated are, and the others learn that their outcome
-  is unknown.
+Calls do not fail because of others in their batch:
+* A call that PostgreSQL refuses is found by halving the batch, and fails alone.
+* A call whose queue or topic (or table) is locked by a long transaction ("busy"), or that was prepared with
+  outdated knowledge ("stale"), leaves the batch for a detour: a temporary lane for its key alone, on which
+  it can wait. All later calls with that key follow it there, in order.
+* When the connection breaks, repeatable calls are repeated, and the others get OutcomeUnknown.
 """
 
 import asyncio
@@ -38,7 +37,7 @@ SPLIT_ROWS = 32
 
 
 class Detour(Enum):
-    """Answers of a batch that mean: not now, not here."""
+    """Results for calls that could not be carried out now: they are tried again on a detour."""
 
     BUSY = "busy"
     STALE = "stale"
@@ -59,7 +58,7 @@ class Call:
         repeatable: bool,
     ) -> None:
         self.done = done
-        self.caller = caller  # callers take turns when there is more than fits into a batch
+        self.caller = caller  # callers take turns when not all calls fit into a batch
         self.key = key  # calls with the same key stay in order
         self.rows = rows
         self.size = size
@@ -68,11 +67,11 @@ class Call:
 
 C = TypeVar("C", bound=Call)
 
-# Carries out a batch; the flag says whether to wait for locks. Answers for each member with a result, an
-# exception, or a Detour.
+# Carries out a batch; the flag says whether to wait for locks. Returns for each call a result, an exception,
+# or a Detour.
 Execute = Callable[[Connection, Sequence[C], bool], Awaitable[Sequence[Any]]]
 
-# Learns how many seconds a batch took, which calls were in it and what they got.
+# Called with the seconds a batch took, its calls and their results.
 Observe = Callable[[float, Sequence[Any], Sequence[Any]], None]
 
 
@@ -95,24 +94,24 @@ class Combiner(Generic[C]):
         self._lane = new_lane(False)
         self._refresh = refresh
         self._ahead = ahead
-        self._order = order  # in which the calls of a batch are carried out and answered
+        self._order = order  # sort key of the calls in a batch
         self._max_rows = max_rows
         self._max_bytes = max_bytes
-        # By caller. A plain dict would walk over the places of all who have left to find who is first.
+        # By caller. A plain dict would walk over all removed items to find its first one.
         self._waiting: OrderedDict[Hashable, deque[C]] = OrderedDict()
         self._detours: dict[Hashable, deque[C]] = {}  # by key
         self._detour_slots = asyncio.Semaphore(MAX_DETOURS)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._carried_out: list[tuple[float, Sequence[C], Sequence[Any]]] = []  # and not observed yet
+        self._carried_out: list[tuple[float, Sequence[C], Sequence[Any]]] = []  # batches not observed yet
         self._rows = 0  # waiting
         self._running = False
         self.batches = 0
-        """How many were carried out."""
+        """Number of batches so far."""
         self.rows = 0
-        """How many rows were in them."""
+        """Number of rows in them."""
 
     def submit(self, call: C) -> None:
-        """Have the call carried out with the next batch."""
+        """Add the call to the next batch."""
         queue = self._waiting.get(call.caller)
         if queue is None:
             self._waiting[call.caller] = deque((call,))
@@ -124,7 +123,7 @@ class Combiner(Generic[C]):
             self._start(self._run())
 
     async def drain(self) -> None:
-        """Wait until everything that was submitted is answered."""
+        """Wait until all submitted calls are answered."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -138,10 +137,10 @@ class Combiner(Generic[C]):
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self) -> None:
-        # Callers that all wait for one batch all come back together with the next, and while PostgreSQL
-        # works nobody else does. So a batch is at most half of all who are here or about to come back: one
-        # half is prepared and answered while the other is stored.
-        back = 0  # rows of those who are answered next
+        # Callers that all wait for one batch all submit the next calls together, and the node would be idle
+        # while PostgreSQL works. So a batch is at most half of all rows that wait or are about to come back:
+        # one half is prepared and answered while the other is stored.
+        back = 0  # rows of the calls that are answered next
         answers: list[tuple[C, Any]] = []
         upcoming: list[C] = []
         try:
@@ -154,13 +153,13 @@ class Combiner(Generic[C]):
                     answers = await self._carry_out(self._lane, batch, False)
                     continue
                 under_way = asyncio.ensure_future(self._carry_out(self._lane, batch, False))
-                await asyncio.sleep(0)  # lets it send the batch before the last one is answered
+                await asyncio.sleep(0)  # send this batch before the last one is answered
                 self._answer(answers)
                 answers = []
                 if self._ahead and self._waiting and self._rows >= back:
-                    # All are back already: PostgreSQL need not wait while the next batch is made up.
+                    # All callers are back already: prepare the next batch while PostgreSQL works.
                     upcoming = self._next_batch(self._max_rows)
-                    with contextlib.suppress(Exception):  # a fault shows when its turn has come
+                    with contextlib.suppress(Exception):  # a fault shows again when the batch is sent
                         self._ahead(upcoming)
                 answers = await under_way
         finally:
@@ -168,7 +167,7 @@ class Combiner(Generic[C]):
             self._answer(answers)
 
     def _next_batch(self, max_rows: int) -> list[C]:
-        """Takes from the callers in turn, from each its fair share, until the batch is full."""
+        """Take calls from the callers in turn, from each its fair share, until the batch is full."""
         batch: list[C] = []
         rows = size = 0
         waiting = self._waiting
@@ -194,10 +193,10 @@ class Combiner(Generic[C]):
         return batch
 
     async def _carry_out(self, lane: Lane, batch: Sequence[C], wait: bool) -> list[tuple[C, Any]]:
-        """Has the batch stored; the answers are the caller's to give. Detours begin here, before the next
-        batch is made up, so that nobody overtakes them."""
+        """Store the batch and return the results, for `_answer`. Detours begin here, before the next batch
+        is made up, so that no later call overtakes them."""
         answers: list[tuple[C, Any]] = []
-        lost: OutcomeUnknown | None = None  # what is left was on its way once, and may have been carried out
+        lost: OutcomeUnknown | None = None  # set once the rest of the batch may have been carried out
         while batch := self._not_detoured(batch, wait):
             try:
                 connection = await lane.connection()
@@ -208,7 +207,7 @@ class Combiner(Generic[C]):
             try:
                 results = await self._execute(connection, batch, wait)
             except asyncpg.ReadOnlySQLTransactionError:
-                lane.discard()  # nothing was done; the next connection leads where writes are accepted
+                lane.discard()  # nothing was done; the next connection is to a server that accepts writes
             except CONNECTION_ERRORS as error:
                 lane.discard()
                 lost = OutcomeUnknown(f"the connection to the store broke during the call ({error})")
@@ -217,11 +216,11 @@ class Combiner(Generic[C]):
             except TRANSIENT_ERRORS:
                 continue
             except asyncpg.LockNotAvailableError:
-                # Not one of our locks, they answer "busy": somebody has locked a table.
+                # Not a lock of ours (those answer "busy"): another session has locked a table.
                 self._divert(batch, wait)
                 break
             except (asyncpg.PostgresError, ValueError, TypeError, OverflowError) as error:
-                # The transaction is undone (or was never sent: asyncpg could not encode a value).
+                # The transaction was rolled back (or never sent: asyncpg could not encode a value).
                 if len(batch) == 1:
                     answers.append((batch[0], CallFailed(str(error))))
                     break
@@ -240,7 +239,7 @@ class Combiner(Generic[C]):
         return answers
 
     def _not_diverted(self, batch: Sequence[C], results: Sequence[Any], wait: bool) -> list[tuple[C, Any]]:
-        """What is to be answered; the rest begins its detour."""
+        """Return the results to answer. Start detours for the other calls."""
         answers = list(zip(batch, results, strict=True))
         if Detour in map(type, results):
             self._divert([call for call, result in answers if isinstance(result, Detour)], wait)
@@ -248,7 +247,7 @@ class Combiner(Generic[C]):
         return answers
 
     def _not_detoured(self, batch: Sequence[C], wait: bool) -> Sequence[C]:
-        """Keys may have gone on a detour since the batch was made up: their calls follow."""
+        """Return the calls whose keys are not on a detour by now. The others follow their keys."""
         if wait or not self._detours:
             return batch
         here = []
@@ -273,7 +272,7 @@ class Combiner(Generic[C]):
                 log.exception("a batch could not be counted")
 
     def _divert(self, calls: Sequence[C], wait: bool) -> None:
-        """They begin their detour; those that are on it already come first there again."""
+        """Start detours for calls. Those on a detour already are put first there again."""
         if wait:
             self._detours[calls[0].key].extendleft(reversed(calls))
             return

@@ -1,9 +1,9 @@
-"""A lane: one connection to the store that repairs itself.
+"""A lane: one connection to the store that reconnects by itself.
 
 A combiner has one call in flight at a time, so it needs one connection, always the same one: statements
-stay prepared, and nobody waits behind somebody else's slow query. When the server goes away the lane
-connects again in the background; callers wait for it, up to a limit counted from the moment it was lost, or
-fell silent.
+stay prepared, and no call waits behind a slow query of other work. When the server goes away the lane
+reconnects in the background; callers wait for it, up to a limit counted from the moment the server was lost
+or fell silent.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ class Lane:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the lane has no connection, although one was asked for."""
+        """Return True if the lane has no connection although one was requested."""
         return self._connecting is not None and not self._connecting.done()
 
     async def connection(self) -> Connection:
-        """The live connection; waits while it is being restored."""
+        """Return the live connection. Wait while it is being restored."""
         connection = self._connection
         if connection is not None and not connection.is_closed():
             return connection
@@ -96,6 +96,6 @@ class Lane:
 
 
 def not_answered(seconds: float, problem: str) -> StoreUnavailable:
-    """Make the error for a caller that has waited long enough, with the server's words if there are any."""
+    """Return the error for a caller that has waited long enough, with the server's message, if any."""
     reason = f" ({problem})" if problem else ""
     return StoreUnavailable(f"the store has not answered for {seconds:g} seconds{reason}; nothing was stored")

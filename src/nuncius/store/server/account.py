@@ -1,12 +1,12 @@
-"""Who the embedded server runs as.
+"""The account that the embedded server runs as.
 
 PostgreSQL refuses to run as root, so a root user's server runs as the account `nuncius`, which is
-made when it is missing. A normal user's server runs as that user.
+created if it is missing. A normal user's server runs as that user.
 
 The server's account must be able to reach its data and programs through directories that may be
-closed to it (`/root` is the usual case). Opening those to everybody would be rude: each gets one
-access-control entry that lets this one account pass through, not list or read. Only where a file
-system knows no such entries, "search" is given to all.
+closed to it (`/root` is the usual case). They are not opened to all accounts: each gets one
+access-control entry that lets this one account pass through, not list or read. Only if a file
+system knows no such entries, "search" is granted to all.
 """
 
 import errno
@@ -43,7 +43,7 @@ class Account:
 
     @property
     def is_another(self) -> bool:
-        """Whether this is not simply the account we run as ourselves."""
+        """Return True if this is not the account of this process."""
         return self.uid != os.geteuid()
 
     def run(
@@ -54,7 +54,7 @@ class Account:
         new_session: bool = False,
         pass_fds: Sequence[int] = (),
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a program as this account and waits for it; its output is captured."""
+        """Run a program as this account and wait for it. Its output is captured."""
         become: dict[str, Any] = {}
         if self.is_another:
             become = {"user": self.uid, "group": self.gid, "extra_groups": []}
@@ -73,18 +73,18 @@ class Account:
         )
 
     def can(self, test: str, path: Path) -> bool:
-        """Whether this account passes `test` (`-x`, `-r`, ...) on a path."""
+        """Return True if this account passes `test` (`-x`, `-r`, ...) on a path."""
         command = ["/bin/sh", "-c", 'test "$1" "$2"', "sh", test, str(path)]
         return self.run(command).returncode == 0
 
     def own(self, path: Path) -> None:
-        """Gives a file or directory of ours to this account."""
+        """Make this account the owner of a file or directory."""
         if self.is_another:
             os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
 
 def choose(cluster: Path) -> Account:
-    """The account for a cluster: its owner, ourselves, or as root our own system account."""
+    """Return the account for a cluster: its owner, this process's account, or for root the system account."""
     if cluster.is_dir():
         owner = cluster.stat()
         if owner.st_uid != 0 and os.geteuid() in {0, owner.st_uid}:
@@ -100,10 +100,10 @@ def choose(cluster: Path) -> Account:
 
 
 def named() -> list[str]:
-    """Return what a command begins with that needs its user to have a name, as `initdb` does.
+    """Return the prefix for a command that needs its user to have a name, as `initdb` does.
 
-    That is nothing for most users. Container platforms assign user ids without an entry in /etc/passwd: such
-    a user appears as another one in a user namespace, where the system allows that.
+    It is empty for most users. Container platforms assign user ids without an entry in /etc/passwd: such a
+    user appears as another one in a user namespace, if the system allows that.
     """
     try:
         pwd.getpwuid(os.geteuid())
@@ -125,13 +125,13 @@ def named() -> list[str]:
 
 
 def ours() -> set[int]:
-    """Return the accounts whose files are ours: we ourselves and, for root, the server's."""
+    """Return the accounts whose files are ours: this process's and, for root, the server's."""
     entry = _find_entry() if os.geteuid() == 0 else None
     return {os.geteuid()} | ({entry.pw_uid} if entry is not None else set())
 
 
 def let_through(account: Account, path: Path) -> None:
-    """Makes sure the account can reach `path`, opening no more on the way than it must."""
+    """Let the account reach `path`. Open no more directories than necessary."""
     if not account.is_another or account.can("-x", path):
         return
     for directory in reversed(path.resolve().parents):
@@ -140,7 +140,7 @@ def let_through(account: Account, path: Path) -> None:
 
 
 def let_use(account: Account, programs: Path) -> None:
-    """Makes sure the account can run the programs of a wheel installed with a strict umask."""
+    """Let the account run the programs of a wheel that was installed with a strict umask."""
     let_through(account, programs / "bin")
     if not account.is_another or account.can("-x", programs / "bin" / "postgres"):
         return
@@ -153,8 +153,8 @@ def let_use(account: Account, programs: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Leave out PG*, because a user's PGDATA or PGPORT must not reach our own server, and NUNCIUS_*, because
-    the server's account could read a password there."""
+    """Return the environment without PG*, because a user's PGDATA or PGPORT must not reach our server, and
+    without NUNCIUS_*, because the server's account could read a password there."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "NUNCIUS_"))}
     return kept | {"LC_ALL": "C", "TZ": "UTC"}
 
@@ -172,7 +172,7 @@ def _make_entry() -> pwd.struct_passwd:
         command = [useradd, "--system", "--user-group", "--no-create-home"]
         command += ["--home-dir", "/", "--shell", "/bin/false", NAME]
         made = subprocess.run(command, capture_output=True, text=True, check=False)
-        entry = _find_entry()  # another process may have made it while we tried
+        entry = _find_entry()  # another process may have made it meanwhile
         if entry is not None:
             _log.warning(
                 "made a system account for PostgreSQL, which does not run as root", extra={"account": NAME}
@@ -213,7 +213,7 @@ def _acl_of_mode(mode: int) -> bytes:
 
 
 def _with_search(acl: bytes, uid: int) -> bytes:
-    """The same list with one more user who may pass; the mask must then allow passing too."""
+    """Return the list with one more account that may pass. The mask must allow that, too."""
     entries = [e for e in struct.iter_unpack("<HHI", acl[4:]) if (e[0], e[2]) != (_USER, uid)]
     group = next(perm for tag, perm, _ in entries if tag == _GROUP_OBJ)
     mask = next((perm for tag, perm, _ in entries if tag == _MASK), group)

@@ -1,10 +1,10 @@
-"""The data directory: whose it is, what may lie in it, and one starter at a time.
+"""The data directory: its ownership, its contents, and the lock for starting.
 
-postgres/       the cluster, owned by the server's account and closed to everybody else
-postgres.log    what the server said while starting; later messages are in postgres/log/
+postgres/       the cluster, owned by the server's account and closed to all others
+postgres.log    messages of the server while starting; later messages are in postgres/log/
 nuncius.json    the marker that makes the directory ours, with the version of this layout
-password        the password for TCP, once TCP was asked for
-.lock           held while somebody starts or stops the server
+password        the password for TCP, once TCP was requested
+.lock           held while a process starts or stops the server
 """
 
 import fcntl
@@ -36,17 +36,17 @@ class DataDirectory:
 
     @property
     def has_cluster(self) -> bool:
-        """Whether a cluster has been made; False too where we may not look."""
-        return os.path.exists(self.cluster)  # noqa: PTH110 - Path.exists raises where we may not look
+        """Return True if a cluster exists; False, too, if this process may not look."""
+        return os.path.exists(self.cluster)  # noqa: PTH110 - Path.exists raises if this process may not look
 
     @property
     def unfinished_cluster(self) -> Path:
-        """Where a cluster is made before it gets its name: a killed initdb leaves only this."""
+        """The directory in which a cluster is made before it is renamed: a killed initdb leaves only this."""
         return self.path / "postgres.new"
 
     @property
     def log(self) -> Path:
-        """What the server said while starting."""
+        """The log of the server while starting."""
         return self.path / "postgres.log"
 
     @property
@@ -56,12 +56,12 @@ class DataDirectory:
 
     @property
     def marker(self) -> Path:
-        """The file that says the directory is ours."""
+        """The file that marks the directory as ours."""
         return self.path / "nuncius.json"
 
     @property
     def is_ours(self) -> bool:
-        """Whether the marker is there; False too where we may not look."""
+        """Return True if the marker exists; False, too, if this process may not look."""
         try:
             return self.marker.exists()
         except PermissionError:
@@ -69,7 +69,7 @@ class DataDirectory:
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
-        """Makes the directory ours, or refuses it, and keeps others from starting meanwhile."""
+        """Make the directory ours, or refuse it. Keep other processes from starting meanwhile."""
         with _refusing(self.path):
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._refuse_strangers()
@@ -85,7 +85,7 @@ class DataDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One process at a time; the kernel gives the lock back however the holder ends."""
+        """Admit one process at a time. The kernel releases the lock however the holder ends."""
         with _refusing(self.path):
             lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
@@ -98,7 +98,7 @@ class DataDirectory:
         if self.marker.exists():
             return
         names = {entry.name for entry in self.path.iterdir()} - _NOT_CONTENT
-        # A marker that a racing starter is about to name, or that one left who was killed before it could.
+        # Not a draft of the marker: another starter is about to rename it, or was killed before it could.
         content = sorted(name for name in names if not name.startswith(_draft_of(self.marker)))
         if content and not self.marker.exists():  # else another starter has just made it ours
             raise DataDirectoryError(
@@ -136,9 +136,9 @@ class DataDirectory:
 
 
 def write(path: Path, text: str, mode: int = 0o600) -> Path:
-    """Writes a file so that a reader, or a crash, sees the old or the new one, never half.
+    """Write a file atomically: a reader, or a crash, leaves the old or the new one, never half.
 
-    The new file is made exclusively: a link planted under its name is never followed.
+    The new file is created exclusively: a link planted under its name is never followed.
     """
     draft = path.with_name(f"{_draft_of(path)}{os.getpid()}")
     with suppress(FileNotFoundError):
@@ -157,7 +157,7 @@ def _draft_of(path: Path) -> str:
 
 @contextmanager
 def _refusing(path: Path) -> Iterator[None]:
-    """Turns what the file system refuses into a sentence for the user."""
+    """Convert errors of the file system to a message for the user."""
     try:
         yield
     except OSError as error:

@@ -1,11 +1,11 @@
 """The embedded PostgreSQL server: started once, found again, stopped cleanly.
 
 The server does not belong to the process that starts it. It has a session of its own, so neither
-Ctrl-C nor `kill -9` of a node reaches it; the next node attaches to it. Whoever starts or stops
-holds the directory's lock, so any number of processes may call `start` at once.
+Ctrl-C nor `kill -9` of a node reaches it; the next node attaches to it. A process that starts or stops
+it holds the directory's lock, so any number of processes may call `start` at once.
 
 Connections need no password on the Unix socket, because its directory admits only the server's
-account and root. TCP is off unless asked for, and then needs the password in the data directory.
+account and root. TCP is off unless requested, and then needs the password in the data directory.
 """
 
 import hashlib
@@ -32,11 +32,11 @@ from nuncius.store.server.datadir import DataDirectory, write
 DATABASE = "nuncius"
 ROLE = "nuncius"
 PATIENCE = 300.0  # seconds for crash recovery, or for the last checkpoint
-DYING_SECONDS = 5.0  # a process that was killed is gone by then
+DYING_SECONDS = 5.0  # a killed process is gone by then
 _SOCKET_PATH_LIMIT = 103  # bytes; Linux allows 107, other systems 103
 _SOCKET_NAME = "/.s.PGSQL.65535"
 
-# A shell lets go of the server: when it ends, init is the parent and no zombie is left to us.
+# A shell detaches the server: when the shell ends, init is the parent, and this process gets no zombie.
 _DETACH = '"$@" </dev/null >&2 & echo $!'
 
 
@@ -54,13 +54,13 @@ class EmbeddedServer:
     data_dir: Path
     pid: int
     started_here: bool
-    """False when it was running before."""
+    """False if it was running before."""
 
 
 def start(data_dir: Path, *, tcp_port: int | None = None) -> EmbeddedServer:
-    """Starts the server of a data directory, or attaches to it when it runs.
+    """Start the server of a data directory, or attach to it if it runs.
 
-    Blocks until the server accepts connections, through crash recovery if need be. With `tcp_port`
+    Block until the server accepts connections, through crash recovery if necessary. With `tcp_port`
     it also listens on 127.0.0.1, for role `nuncius` with the password in `data_dir/password`.
     """
     directory = DataDirectory(data_dir.absolute())
@@ -86,7 +86,7 @@ def start(data_dir: Path, *, tcp_port: int | None = None) -> EmbeddedServer:
 
 
 def stop(data_dir: Path) -> None:
-    """Stops the server with a checkpoint and waits until it is gone; nothing if none runs."""
+    """Stop the server with a checkpoint and wait until it is gone. Do nothing if none runs."""
     directory = DataDirectory(data_dir.absolute())
     if not directory.is_ours:
         return
@@ -108,7 +108,7 @@ def stop(data_dir: Path) -> None:
 
 
 def running(data_dir: Path) -> EmbeddedServer | None:
-    """The server of a data directory when it accepts connections, without starting anything."""
+    """Return the server of a data directory if it accepts connections. Start nothing."""
     directory = DataDirectory(data_dir.absolute())
     if not directory.is_ours:
         return None
@@ -119,7 +119,7 @@ def running(data_dir: Path) -> EmbeddedServer | None:
 
 
 def _settled(directory: DataDirectory) -> postmaster.Postmaster | None:
-    """The ready postmaster; one that is starting or stopping is waited for."""
+    """Return the ready postmaster, or None. Wait for one that is starting or stopping."""
     found = postmaster.find(directory.cluster)
     if found is None:
         return None
@@ -186,9 +186,9 @@ def _write_settings(
 
 @contextmanager
 def _socket_dir(directory: DataDirectory, account: Account) -> Iterator[tuple[Path, list[int]]]:
-    """The cluster itself, or a short private directory when its path makes no socket address.
+    """Yield the cluster's directory, or a short private one if its path is unfit for a socket address.
 
-    With it come the open files that the server inherits to own the directory.
+    Also yield the open files that the server inherits to own the directory.
     """
     inside = directory.cluster
     short = len(os.fsencode(inside)) + len(_SOCKET_NAME) <= _SOCKET_PATH_LIMIT
@@ -221,7 +221,7 @@ def _own(outside: Path, account: Account) -> int:
     try:
         lock = tempdirs.claim(outside)
         account.own(outside / tempdirs.LOCK)
-    except FileNotFoundError:  # another process has just removed what was left of an earlier server
+    except FileNotFoundError:  # another process has just removed the directory of an earlier server
         return _own(outside, account)
     return lock
 
@@ -241,8 +241,8 @@ def _launch(directory: DataDirectory, account: Account, locks: list[int]) -> pos
 
 
 def _last_words(directory: DataDirectory) -> str:
-    """The last complaint in whichever log the server wrote to last."""
-    postmaster.wait_until_alone(directory.cluster, 3)  # its logger writes what is left, then ends
+    """Return the last error in the log that the server wrote to last."""
+    postmaster.wait_until_alone(directory.cluster, 3)  # its logger writes the rest, then ends
     logs = [directory.log, *(directory.cluster / "log").glob("*.log")]
     newest = max(logs, key=lambda log: log.stat().st_mtime_ns)
     with newest.open("rb") as file:
@@ -264,7 +264,7 @@ def _ensure_password(directory: DataDirectory, server: EmbeddedServer) -> None:
 
 
 def _psql(server: EmbeddedServer, script: str) -> None:
-    """Runs SQL as the owner. `start` may be called under a running event loop: no asyncpg here."""
+    """Run SQL as the owner. `start` may be called under a running event loop: no asyncpg here."""
     command = [pgbinaries.find().program("psql"), "--no-psqlrc", "--quiet"]
     command += ["--set=ON_ERROR_STOP=1", server.dsn.replace(f"/{DATABASE}?", "/postgres?")]
     done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)

@@ -1,8 +1,8 @@
-"""Finds the PostgreSQL programs that a wheel carries.
+"""The PostgreSQL programs in the installed wheel.
 
 The wheel's own server class is not used, and its package is not even imported: importing it makes
 lock files in the temporary directory, and its class gives up on crash recovery after ten seconds.
-Only the programs matter to us. See docs/decisions/0001-embedded-server.md.
+See docs/decisions/0001-embedded-server.md.
 """
 
 import functools
@@ -26,13 +26,13 @@ class Binaries:
     has_lz4: bool
 
     def program(self, name: str) -> str:
-        """The path of one program, such as `initdb`."""
+        """Return the path of one program, such as `initdb`."""
         return str(self.root / "bin" / name)
 
 
 @functools.cache
 def find() -> Binaries:
-    """The installation in the wheel; raises ServerStartError when there is none."""
+    """Return the installation in the wheel. Raise ServerStartError if there is none."""
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or spec.origin is None:
         raise ServerStartError(

@@ -1,7 +1,7 @@
 """The settings of the embedded server, each explained in docs/store.md.
 
-They are written on every start, so that a new release can change them. What a user wants otherwise
-goes into `user.conf`, which PostgreSQL reads after ours. Nothing here weakens durability.
+They are written on every start, so that a new release can change them. A user's own settings go
+into `user.conf`, which PostgreSQL reads after ours. Nothing here weakens durability.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ include_if_exists '{USER_FILE}'
 """
 
 _FIXED = {
-    # durability: said aloud, although these are PostgreSQL's own defaults
+    # durability: explicit, although these are PostgreSQL's own defaults
     "fsync": "on",
     "full_page_writes": "on",
     "synchronous_commit": "on",
@@ -37,7 +37,7 @@ _FIXED = {
     "jit": "off",
     "random_page_cost": "1.1",
     "effective_io_concurrency": "32",
-    # log: one file a weekday, each overwritten a week later
+    # log: one file per weekday, each overwritten a week later
     "logging_collector": "on",
     "log_directory": "log",
     "log_filename": "postgres-%a.log",
@@ -52,7 +52,7 @@ _FIXED = {
 
 
 def render(*, socket_dir: Path, tcp_port: int | None, lz4: bool) -> str:
-    """The text of `nuncius.conf`."""
+    """Return the text of `nuncius.conf`."""
     settings = _FIXED | {
         "wal_compression": "lz4" if lz4 else "off",  # pglz costs more than it saves
         "default_toast_compression": "lz4" if lz4 else "pglz",

@@ -1,9 +1,9 @@
-"""The postmaster of a cluster: is it alive, is it ready, and what did a dead one leave behind.
+"""The postmaster of a cluster: whether it is alive and ready, and the remains of a dead one.
 
 PostgreSQL writes `postmaster.pid`: process, directory, start time, port, socket directory, address,
-shared memory, state. After `kill -9` the file stays, its number may be reused by a stranger, and
+shared memory, state. After `kill -9` the file stays, another program may get the same process id, and
 backends may outlive their postmaster and keep the shared memory that a new one refuses to share.
-So a number alone proves nothing: a process is ours when it is a live `postgres` whose working
+So a process id alone proves nothing: a process is ours if it is a live `postgres` whose working
 directory is our cluster, which holds for the postmaster and every process it forks.
 """
 
@@ -28,7 +28,7 @@ _ASK_FOR_ENCRYPTION = struct.pack(">ii", 8, 80877103)  # answered with one lette
 
 @dataclass(frozen=True, slots=True)
 class Postmaster:
-    """What `postmaster.pid` says about a live postmaster."""
+    """A live postmaster, as described by `postmaster.pid`."""
 
     pid: int
     port: int
@@ -38,12 +38,12 @@ class Postmaster:
 
     @property
     def ready(self) -> bool:
-        """Whether it accepts connections."""
+        """Return True if it accepts connections."""
         return self.state == "ready"
 
 
 def find(cluster: Path) -> Postmaster | None:
-    """The live postmaster of a cluster, ready or not."""
+    """Return the live postmaster of a cluster, ready or not."""
     lines = _lines(cluster / "postmaster.pid")
     if not lines or not lines[0].isdigit() or not _is_ours(int(lines[0]), cluster):
         return None
@@ -53,7 +53,7 @@ def find(cluster: Path) -> Postmaster | None:
 
 
 def answers(postmaster: Postmaster) -> bool:
-    """Whether it takes part in a conversation: one that was killed a moment ago looks alive but does not."""
+    """Return True if it answers a request. One that was just killed looks alive but does not answer."""
     address = f"{postmaster.socket_dir}/.s.PGSQL.{postmaster.port}"
     try:
         with socket.socket(socket.AF_UNIX) as conversation:
@@ -66,7 +66,7 @@ def answers(postmaster: Postmaster) -> bool:
 
 
 def wait_until_gone(pid: int, cluster: Path, seconds: float) -> bool:
-    """Waits for one process of the cluster to end; False when it did not."""
+    """Wait for one process of the cluster to end. Return False if it did not."""
     deadline = time.monotonic() + seconds
     while _is_ours(pid, cluster):
         if time.monotonic() > deadline:
@@ -76,7 +76,7 @@ def wait_until_gone(pid: int, cluster: Path, seconds: float) -> bool:
 
 
 def wait_until_ready(pid: int, cluster: Path, seconds: float) -> Postmaster:
-    """Waits through crash recovery, however slow, as long as the postmaster lives."""
+    """Wait until the postmaster is ready, through crash recovery, as long as it lives."""
     deadline = time.monotonic() + seconds
     while True:
         postmaster = find(cluster)
@@ -90,7 +90,7 @@ def wait_until_ready(pid: int, cluster: Path, seconds: float) -> Postmaster:
 
 
 def wait_until_alone(cluster: Path, seconds: float) -> bool:
-    """Waits until no process of the cluster is left; False when some are."""
+    """Wait until no process of the cluster is left. Return False if some are."""
     deadline = time.monotonic() + seconds
     while _processes(cluster):
         if time.monotonic() > deadline:
@@ -100,10 +100,10 @@ def wait_until_alone(cluster: Path, seconds: float) -> bool:
 
 
 def clear_remains(cluster: Path) -> None:
-    """After a postmaster died: ends the backends it left and removes lock files that mislead.
+    """Kill the backends that a dead postmaster left, and remove its misleading lock files.
 
     Backends without a postmaster can do nothing useful, and everything they committed is in the
-    log, so ending them is safe; starting beside them would not be, and PostgreSQL refuses it.
+    log, so killing them is safe; starting beside them would not be, and PostgreSQL refuses it.
     """
     if not wait_until_alone(cluster, _ORPHANS_LEAVE_BY_THEMSELVES):
         for pid in _processes(cluster):
@@ -119,9 +119,9 @@ def clear_remains(cluster: Path) -> None:
 
 
 def _remove_if_misleading(lock: Path, cluster: Path) -> None:
-    """PostgreSQL clears a lock whose process is gone, but takes a zombie or stranger for a rival.
+    """Remove a lock file that a zombie or an unrelated process seems to hold. PostgreSQL would believe it.
 
-    The second line names the cluster, so a lock of somebody else's server is never removed.
+    The second line names the cluster, so a lock of another server is never removed.
     """
     lines = _lines(lock)
     is_ours = len(lines) > 1 and lines[0].isdigit() and Path(lines[1]) == cluster

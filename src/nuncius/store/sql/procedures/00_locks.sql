@@ -1,5 +1,5 @@
--- Locks. Whoever adds to a partition or a queue, or takes from a queue, holds its advisory lock to the
--- end of the transaction; ids and offsets are therefore in commit order, and nobody sees a gap.
+-- Locks. A transaction that adds to a partition or a queue, or takes from a queue, holds its advisory lock to
+-- its end; ids and offsets are therefore in commit order, and no reader sees a gap.
 --   78001 adding to a partition     78002 adding to a queue     78003 taking from a queue
 --   78004 a publisher's counts      78005 the collector         78006 migrations
 --   78007 nodes that listen (shared, for the life of the node)
@@ -11,9 +11,9 @@
 --   78021 a consumer's place        78022 a group of consumers
 
 -- Takes the locks of all ids, in order. A caller that waits gets them all. One that does not wait is
--- patient once, for its own lock_timeout (a node's batches come and go within milliseconds). Ids that are
--- still held then, by somebody's long transaction, do not keep their neighbours waiting: the answer is
--- the targets that go with them (p_targets and p_ids go together, item by item).
+-- patient once, for its own lock_timeout (a node's batches hold locks for milliseconds). Ids that are
+-- still locked then, by a long transaction, do not keep the others waiting: the procedure returns
+-- their targets (p_targets and p_ids go together, item by item).
 create or replace function nuncius.take_locks(
     p_class integer, p_ids integer[], p_targets integer[], p_wait boolean
 ) returns integer[] language plpgsql as $$
@@ -52,8 +52,8 @@ begin
     return array(select target from unnest(p_ids, p_targets) t(id, target) where id = any (v_busy));
 end $$;
 
--- Tells listening nodes, when this transaction commits, that there is something new in these topics and
--- queues. The payload of a notification is short; past its limit the word is "look everywhere".
+-- Notifies listening nodes, when this transaction commits, of new messages in these topics and queues.
+-- The payload of a notification is short; beyond its limit it says "look everywhere".
 create or replace function nuncius.announce(p_topics integer[], p_queues integer[])
 returns void language plpgsql as $$
 declare
@@ -64,7 +64,7 @@ begin
     perform pg_notify('nuncius', case when length(v_payload) < 7000 then v_payload else '*' end);
 end $$;
 
--- Whether this transaction sees everything as it was when it began, and not what was committed before it got a lock.
+-- Returns true if this transaction keeps its first snapshot, so it misses what was committed before it got a lock.
 create or replace function nuncius.keeps_snapshot()
 returns boolean language sql stable as $$
     select current_setting('transaction_isolation') in ('repeatable read', 'serializable')

@@ -45,8 +45,8 @@ returns table (queue_id integer, queue_name varchar) language sql as $$
     select * from nuncius.create_queues(array[$1])
 $$;
 
--- Empties queues, of what waits for its next attempt, too, but not of what consumers have in hand; answers how
--- many messages there were. Waits for whoever is at work in them.
+-- Empties queues, also of messages that wait for redelivery, but not of those in flight. Returns the number of
+-- messages. Waits for transactions at work in these queues.
 create or replace function nuncius.purge_queues(p_ids integer[])
 returns bigint language plpgsql as $$
 declare
@@ -62,8 +62,7 @@ begin
     return v_removed + v_waiting;
 end $$;
 
--- Deletes queues with their messages, in hand or not. A put that is under way comes before, one that follows
--- finds nothing.
+-- Deletes queues with their messages, in flight or not. A put under way comes before; a later one finds no queue.
 create or replace function nuncius.delete_queues(p_ids integer[])
 returns setof integer language plpgsql as $$
 begin
@@ -73,7 +72,7 @@ begin
     return query delete from nuncius.queues q where q.queue_id = any (p_ids) returning q.queue_id;
     if found then
         perform pg_notify('nuncius', 'c');
-        perform nuncius.announce(null, p_ids);  -- who waits there has to learn that it is in vain
+        perform nuncius.announce(null, p_ids);  -- so that waiting readers get an error
     end if;
 end $$;
 
@@ -105,7 +104,7 @@ returns table (queue_id integer, queue_name varchar) language sql stable as $$
     select * from nuncius.find_queues(null, null)
 $$;
 
--- Which queues hold something for which of these clients, each pair once.
+-- Pairs of a queue and one of these clients for which it has messages, each pair once.
 create or replace function nuncius.active_queues(p_clients integer[])
 returns table (client_id integer, queue_id integer, queue_name varchar) language sql stable as $$
     select c, q.queue_id, q.queue_name
@@ -120,7 +119,7 @@ returns table (queue_id integer, queue_name varchar) language sql stable as $$
     select a.queue_id, a.queue_name from nuncius.active_queues(array[$1]) a
 $$;
 
--- A look at messages of queues, oldest first, without taking them.
+-- Lists messages of queues, oldest first, without taking them.
 create or replace function nuncius.browse_queues(
     p_ids integer[], p_after bigint default 0, p_limit integer default null
 ) returns setof nuncius.messages language sql stable as $$

@@ -1,6 +1,6 @@
 -- Putting into queues.
 
--- Headers as they are stored. All doors hand them on as names and texts, so there must be nothing else in them.
+-- Headers as they are stored. All doors deliver them as names and texts, so they must contain nothing else.
 create or replace function nuncius.as_headers(p_headers text)
 returns jsonb language plpgsql immutable strict as $$
 declare
@@ -15,15 +15,15 @@ begin
 end $$;
 
 -- Puts runs of messages in one transaction. A run is for one queue and one publisher, with counts that go
--- up by one. One item a run: p_queues, p_publishers, p_counts (of its first message), p_sizes. One item a
--- message, run after run: all others; p_publishers, p_counts and what a message need not have may be null
+-- up by one. One item per run: p_queues, p_publishers, p_counts (of its first message), p_sizes. One item per
+-- message, run after run: all others; p_publishers, p_counts and optional fields of messages may be null
 -- as a whole. With p_atomic the call is one operation: if one run is refused, nothing is stored.
 --
--- Answers per run: `codes` and `skipped`, how many of its messages the publisher had sent before; and the
+-- Returns per run: `codes` and `skipped`, how many of its messages the publisher had sent before; and the
 -- ids of all messages that were stored, in the order given. Codes:
 --   0 stored   -1 all sent before   -2 no such queue   -3 busy, see take_locks
--- Promises: ids are in commit order within a queue; a publisher's count is stored once per queue. What others have
--- counted since a snapshot was taken cannot be seen in it, so counts are refused where snapshots are kept (from
+-- Promises: ids are in commit order within a queue; a publisher's count is stored once per queue. A snapshot does not
+-- show counts that were stored after it was taken, so counts are refused where snapshots are kept (from
 -- REPEATABLE READ on); and so is a queue that was deleted since.
 create or replace function nuncius.put_many(
     p_queues integer[], p_publishers integer[], p_counts bigint[], p_sizes integer[],
@@ -34,7 +34,7 @@ create or replace function nuncius.put_many(
 ) language plpgsql as $$
 declare
     v_busy integer[] := nuncius.take_locks(78002, p_queues, p_queues, p_wait);
-    -- From here on nobody else puts into these queues, nor deletes them.
+    -- From here on no other transaction puts into these queues, nor deletes them.
     v_found integer[] := array(select queue_id from nuncius.queues where queue_id = any (p_queues));
     v_firsts integer[];     -- ordinal of the first new message of each run
     v_lasts integer[];      -- ordinal of the last
@@ -69,7 +69,7 @@ begin
         return;
     end if;
     if p_publishers is not null then
-        -- A run counts against what is stored, and against runs before it in this very call.
+        -- A run is compared with the stored counts, and with earlier runs of this call.
         skipped := array(
             select greatest(0, least(r.size, coalesce(greatest(
                 (select c.publisher_count from nuncius.publisher_counts c

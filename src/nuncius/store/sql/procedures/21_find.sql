@@ -1,16 +1,16 @@
--- Looking for what is to be taken out of queues: the steps of take_many, which is in the next file.
+-- Finding the messages to take from queues: the steps of take_many, which is in the next file.
 --
 -- Requests are arrays with one item each, and are named by their ordinals: p_queues, p_receivers, p_senders,
 -- p_contexts, p_modes and p_after are those of take_many, p_most is how many messages each may have.
 
--- What a message takes up in an answer.
+-- The size of a message in an answer.
 create or replace function nuncius.size_of(p_message bytea, p_headers jsonb)
 returns bigint language sql immutable as $$
     select octet_length(p_message)::bigint + coalesce(octet_length(p_headers::text), 0)
 $$;
 
--- What these requests would get, if no two of them can want the same message. Where to look depends on the kind of
--- request, and kinds that nobody asks for cost nothing. p_upto is where to stop among messages for anyone: ten ids a
+-- The messages for these requests, if no two of them can want the same message. Where to look depends on the kind of
+-- request; kinds without a request cost nothing. p_upto is where to stop among messages for anyone: ten ids per
 -- request, for priorities 1 to 10; null as a whole does not stop.
 create or replace function nuncius.find_messages(
     p_requests integer[], p_queues integer[], p_receivers integer[], p_senders integer[], p_contexts integer[],
@@ -82,13 +82,13 @@ begin
     return v_found;
 end $$;
 
--- What these requests would get that only want what is for their receivers: those who ask for an answer, and in queues
--- with nothing for anyone all others. No two of them have the same receiver. `requests` are those who want no more,
--- whether they get something or not. One statement sees both kinds, so what comes for anyone after it is for a
--- later look.
+-- The messages for requests that only want those for their receivers: requests for an answer, and in queues without
+-- messages for anyone all others. No two of them have the same receiver. `requests` are the requests that are complete
+-- with that, even if they get nothing. One statement sees both kinds, so a message for anyone that comes after it is
+-- for a later look.
 --
--- Most readers have few messages waiting. So who asks by age first gets a look at up to 33, in one search of the index:
--- 32 or less are all there are. Only of more, and by priority, the first are looked for in each priority.
+-- Most readers have few messages waiting. So a request by age first looks at up to 33, in one search of the index: 32
+-- or less are all there are. Only if there are more, and by priority, each priority is searched for the first ones.
 create or replace function nuncius.find_own_messages(
     p_requests integer[], p_queues integer[], p_receivers integer[], p_contexts integer[], p_modes smallint[],
     p_limits integer[], p_after bigint[], out places tid[], out requests integer[]
@@ -145,16 +145,16 @@ begin
     into places, requests;
 end $$;
 
--- Whether the request of this ordinal starts after the same id in every priority, so that one id says it all.
+-- Returns true if the request of this ordinal starts after the same id in every priority.
 create or replace function nuncius.is_level(p_after bigint[], p_request integer)
 returns boolean language sql immutable as $$
     select (p_after[20 * p_request] = all (p_after[20 * p_request - 9 : 20 * p_request])
         and p_after[20 * p_request - 10] = all (p_after[20 * p_request - 19 : 20 * p_request - 10])) is not false
 $$;
 
--- What a request may have, whatever the priority: what is for its receiver and what is for anyone, in one search of the
--- index for each; or answers to it, if it has a context. At most 33, and not the first: so 32 or less are all there are.
--- What has an id up to p_own or p_shared is gone.
+-- Messages that a request may get, of any priority: for its receiver and for anyone, in one search of the index each;
+-- or answers to it, if it has a context. At most 33, not necessarily the first: 32 or less are all there are. Messages
+-- with an id up to p_own or p_shared are gone.
 create or replace function nuncius.few_messages(
     p_queue integer, p_receiver integer, p_context integer, p_own bigint, p_shared bigint
 ) returns table (place tid, priority smallint, message_id bigint, bytes bigint) language sql stable as $$
@@ -171,8 +171,8 @@ create or replace function nuncius.few_messages(
     limit 33
 $$;
 
--- The first of these messages, in the order of the requests and of each request's own, up to so many bytes; and the
--- very first, if p_at_least_one, however large it is.
+-- The first of these messages, in the order of the requests and within each request, up to so many bytes. With
+-- p_at_least_one the very first message is included, however large it is.
 create or replace function nuncius.first_messages(
     p_found tid[], p_bytes bigint, p_at_least_one boolean,
     p_requests integer[], p_queues integer[], p_receivers integer[], p_contexts integer[], p_modes smallint[]
@@ -192,12 +192,12 @@ create or replace function nuncius.first_messages(
         where kept.upto <= p_bytes or p_at_least_one and kept.upto = kept.bytes)
 $$;
 
--- Which of these requests are carried out as one. A reader for whom nothing is addressed asks the same as anybody.
--- Those who ask the same of a queue, one after the other, go together and share what comes back in their order: `leads`
+-- Joins requests that can be carried out as one. A reader without messages of its own makes the same request as any
+-- other. Equal requests to a queue, one after the other, are joined and share the messages in their order: `leads`
 -- is the first of them, `most` is how many they may have together. All three have an item for every request.
 --
--- `upto` has ten ids for every request: the last message for anyone in its queue, of each priority. What comes later is
--- for a later look, because before it something may have come for a reader of whom we said that nothing is.
+-- `upto` has ten ids for every request: the last message for anyone in its queue, of each priority. Later messages are
+-- for a later look: before them, messages may have come for a reader that had none of its own.
 create or replace function nuncius.join_requests(
     p_requests integer[], p_queues integer[], p_receivers integer[], p_senders integer[], p_contexts integer[],
     p_modes smallint[], p_limits integer[], p_after bigint[],

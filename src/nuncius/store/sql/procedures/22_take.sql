@@ -1,18 +1,18 @@
 -- Taking from queues.
 
--- Takes messages out of queues, for several requests in one transaction. One item a request: the queue,
--- the receiver (who sees its own messages and those for anyone), the sender (0: any), the context (0: any,
+-- Takes messages out of queues, for several requests in one transaction. One item per request: the queue,
+-- the receiver (which sees its own messages and those for anyone), the sender (0: any), the context (0: any,
 -- else only answers to that request), the mode (1: highest priority first, 2: oldest first), the limit.
 --
--- p_after is where to start: twenty ids a request, for priorities 1 to 10 of messages for anyone, then for
+-- p_after is where to start: twenty ids per request, for priorities 1 to 10 of messages for anyone, then for
 -- the receiver; everything up to them has been taken. Null starts at the beginning. A caller that
 -- remembers the last ids it took (without a sender or context: such takes leave nothing older behind)
--- does not have to walk over what is already gone but not vacuumed yet.
+-- does not have to pass rows that are deleted but not vacuumed yet.
 --
 -- p_bytes bounds the answer: about so many bytes of messages and headers, but always at least one message. Null:
--- no bound. When it is reached, a row says so, and who got nothing has to ask again.
+-- no bound. When it is reached, a row says so, and requests that got nothing have to be repeated.
 --
--- `request` is the ordinal of the request. Other numbers stand in rows that say something else:
+-- `request` is the ordinal of the request. Other numbers mark rows without a message:
 --   0 busy, for the queue in queue_id   -1 no such queue   -2 there is more than p_bytes
 -- Promises: strict order, no message twice, no false "nothing there", however many callers.
 create or replace function nuncius.take_many(
@@ -29,17 +29,17 @@ declare
     v_alone boolean := (select count(distinct q) = count(*) from unnest(p_queues) q);  -- one request a queue
     v_rest integer[] := array(
         select n from unnest(p_queues) with ordinality r(queue, n) where queue <> all (v_busy) order by n);
-    v_looked integer[];     -- requests in their order, an item for everything that one may have, in its order; and
-    v_seen tid[];           --   where that is, or null
+    v_looked integer[];     -- requests in their order, an item for each message that one may have, in its order;
+    v_seen tid[];           --   and its row, or null
     v_sizes bigint[];
-    v_many boolean[];       --   whether nobody has looked
+    v_many boolean[];       --   and true if there was no look for it
     v_finders integer[] := '{}';
     v_wanted integer;
     n integer := 0;         -- whose turn it is
     v_receivers integer[] := p_receivers;
-    v_leads integer[];              -- the request together with which each one is carried out; null: itself
+    v_leads integer[];              -- the request that each one is joined to; null: itself
     v_upto bigint[];                -- the last ids that they may have, see join_requests
-    v_most bigint[] := p_limits;    -- how many all that are carried out with each one may have
+    v_most bigint[] := p_limits;    -- how many messages all joined requests may have
     v_requests integer[];
     v_found tid[] := '{}';
     v_bytes bigint;
@@ -49,9 +49,9 @@ begin
         request := 0;
         return next;
     end loop;
-    -- From here on nobody else takes from these queues, so a row that was found stays where it is. Mostly there are few
-    -- messages for each request, gone up to the same id in every priority. Then one look shows what there is for whom at
-    -- the same moment, and they help themselves one after the other, up to the first for whom that is not so.
+    -- From here on no other transaction takes from these queues, so a found row stays in place. Mostly there are few
+    -- messages for each request, taken up to the same id in every priority. Then one look finds the messages of all at
+    -- the same moment, and the requests get theirs one after the other, up to the first for which that is not so.
     n := v_rest[1];
     if not v_alone and p_senders[n] = 0 and nuncius.is_level(p_after, n)
         and not exists (
@@ -101,8 +101,8 @@ begin
             order by f.number;
         end if;
     end if;
-    -- Of the others, those go together that cannot want the same message: all, if each is for another queue; else first
-    -- those who only want what is for themselves, and the rest in rounds, one after the other.
+    -- Of the others, requests that cannot want the same message go together: all, if each is for another queue; else
+    -- first those that only want messages for their receivers, and the rest in rounds, one after the other.
     while v_rest <> '{}' and (v_left < 0) is not true loop
         if v_alone then
             v_requests := v_rest;
@@ -121,7 +121,7 @@ begin
                     v_rest, p_queues, p_receivers, p_senders, p_contexts, p_modes, p_limits, p_after);
                 v_rest := array(select n from unnest(v_rest) n where v_leads[n] = n order by n);
             end if;
-            -- Who asks for an answer wants only what is for himself; all others also want what is for anyone.
+            -- A request for an answer wants only messages for its receiver; all others also want those for anyone.
             v_requests := array(
                 select n from (
                     select n, is_open, min(n) over (partition by queue, receiver) as first_for_receiver,

@@ -1,7 +1,7 @@
 -- Telesto's procedures for messages: cases of put_many and take_many. Null and 0 both mean "anyone".
 
--- Puts one message into each of the queues, or into none if one of them does not exist; answers with the
--- ids of the queues it went into.
+-- Puts one message into each of the queues, or into none if one of them does not exist. Returns the ids of
+-- the queues it went into.
 create or replace function nuncius.put_messages_bytes(
     queue_ids integer[], sender_id integer, receiver_id integer, context integer, priority integer,
     message bytea

@@ -1,15 +1,15 @@
--- Taking with acknowledgement: a message becomes a lease, and the lease is settled (done with), or released
--- (the message comes again).
+-- Taking with acknowledgement: a message becomes a lease, and the lease is settled (acknowledged), or released
+-- (the message is redelivered).
 
--- What is known of messages that come again; it is forgotten here, because from now on their leases know it.
--- A statement of its own, so that it sees all that the take before it has seen.
+-- Moves out the history of redelivered messages: from now on their leases have it. A statement of its own, so that
+-- it sees all that the take before it has seen.
 create or replace function nuncius.recall(p_ids bigint[])
 returns setof nuncius.returned language plpgsql as $$
 begin
     return query delete from nuncius.returned where message_id = any (p_ids) returning *;
 end $$;
 
--- Takes like take_many, and keeps what was taken as leases of a node. `attempts` is how often the message was
+-- Takes like take_many, and keeps the messages as leases of a node. `attempts` is how often the message was
 -- delivered before, `origin` the id that stays the same over all its deliveries.
 create or replace function nuncius.lease_many(
     p_holder integer, p_batch bigint,
@@ -45,8 +45,8 @@ begin
     from delivered order by ordinality;
 end $$;
 
--- The consumer is done with these. An id stands for one delivery, so it does not matter if its node was taken for
--- dead meanwhile, as long as the message has not gone back. Answers with those that were still there.
+-- Acknowledges leases. An id stands for one delivery, so it does not matter if its node was considered dead
+-- meanwhile, as long as the message has not gone back. Returns the leases that still existed.
 create or replace function nuncius.settle_many(p_ids bigint[])
 returns bigint[] language plpgsql as $$
 declare
@@ -68,8 +68,8 @@ create or replace function nuncius.obituary(
         'dead-last-failure', to_char(p_last_failure at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
 $$;
 
--- Where leases that wait go from here: back into their queue or, after p_most attempts, into the queue "dead/NAME"
--- (dead letters themselves are tried for ever).
+-- The targets of waiting leases: back into their queue or, after p_most attempts, into the queue "dead/NAME"
+-- (dead letters themselves are retried for ever).
 create or replace function nuncius.ways_of_leases(p_ids bigint[], p_most integer)
 returns table (lease_id bigint, queue_id integer, queue_name text, dead_name text) language sql stable as $$
     select l.lease_id, q.queue_id, q.queue_name,
@@ -79,9 +79,9 @@ returns table (lease_id bigint, queue_id integer, queue_name text, dead_name tex
     where l.lease_id = any (p_ids) and l.holder = 0
 $$;
 
--- Leases that wait go their way now; dead letters have their history in headers. What goes into a queue that is
--- locked by somebody's long transaction stays where it is. Answers with the queues that have something new,
--- those that are locked, and how many messages went.
+-- Moves waiting leases to their targets now; dead letters get their history as headers. Leases for a queue that is
+-- locked by a long transaction stay. Returns the queues that have new messages, the queues that are locked, and how
+-- many messages moved.
 create or replace function nuncius.move_leases(
     p_ids bigint[], p_most integer, out queues integer[], out busy integer[], out moved bigint
 ) language plpgsql set lock_timeout = '20ms' as $$
@@ -94,7 +94,7 @@ begin
     into v_ids, v_sources, v_targets
     from nuncius.ways_of_leases(p_ids, p_most) w left join nuncius.queues d on d.queue_name = w.dead_name;
     busy := nuncius.take_locks(78002, v_targets, v_sources, false);
-    -- From here on nobody else puts into these queues, nor deletes them: new ids are in commit order.
+    -- From here on no other transaction puts into these queues, nor deletes them: new ids are in commit order.
     with free as (
         delete from nuncius.leases l using unnest(v_ids, v_targets) w(id, target)
         where l.lease_id = w.id and l.holder = 0 and l.queue_id <> all (busy)
@@ -135,9 +135,9 @@ begin
     end if;
 end $$;
 
--- Gives up leases. Where the reason is null the message was never delivered: it goes back at once, and that is not
--- counted. Else the attempt failed: the message comes again after p_delay seconds or, after p_most attempts, is
--- a dead letter. Doing it twice is doing it once. Answers with the queues that have something now.
+-- Releases leases. If the reason is null the message was never delivered: it goes back at once, and that is not
+-- counted. Else the attempt failed: the message is redelivered after p_delay seconds or, after p_most attempts,
+-- becomes a dead letter. Idempotent. Returns the queues that have new messages.
 create or replace function nuncius.release_many(
     p_ids bigint[], p_reasons text[], p_delay double precision, p_most integer
 ) returns integer[] language plpgsql as $$
@@ -160,7 +160,7 @@ begin
     select array_agg(lease_id) into v_due from released where is_due;
     if v_due is not null then
         perform nuncius.ensure_dead_queues(v_due, p_most);
-        -- A dead letter that failed waits for its next attempt like any message.
+        -- A dead letter that failed waits for its retry like any message.
         v_due := array(select w.lease_id from nuncius.ways_of_leases(v_due, p_most) w
             join nuncius.leases l using (lease_id)
             where w.dead_name is not null or l.due_at <= clock_timestamp());
@@ -169,7 +169,7 @@ begin
     return v_queues;
 end $$;
 
--- The node did not learn what it had leased by these calls, because the connection broke. It was never delivered.
+-- Returns messages leased by calls whose answer was lost, because the connection broke. They were never delivered.
 create or replace function nuncius.reclaim_leases(p_holder integer, p_batches bigint[], p_most integer)
 returns integer[] language plpgsql as $$
 declare
@@ -179,14 +179,14 @@ begin
     return nuncius.release_many(v_ids, array_fill(null::text, array[cardinality(v_ids)]), 0, p_most);
 end $$;
 
--- Nodes that are not there any more. Their locks are ours until the end of the transaction.
+-- Nodes that are gone. This transaction holds their locks until its end.
 create or replace function nuncius.dead_holders()
 returns setof integer language sql as $$
     select holder from nuncius.holders where pg_try_advisory_xact_lock(78009, holder)
 $$;
 
--- Leases for a time that are over count as failed, and what waited long enough goes back, in one queue or, without one,
--- in all. Answers with how many moved, and with the queues that have something again; the caller announces them.
+-- Counts leases whose time is over as failed, and moves messages back whose wait is over: in one queue or, if it is
+-- null, in all. Returns how many moved, and the queues that got messages back; the caller announces them.
 create or replace function nuncius.return_due(
     p_delay double precision, p_most integer, p_limit integer default 1000, p_queue integer default null,
     out moved bigint, out queues integer[]
@@ -221,10 +221,9 @@ begin
     end loop;
 end $$;
 
--- What waited long enough goes back into its queue, and leases whose time is over count as failed. With p_judge,
--- what nodes held that are gone now does, too, and the subscriptions that lived by them end. One bounded step; the
--- caller goes on while something moved. Answers with the queues that have something again; null when another node
--- is at it.
+-- Moves messages back into their queue when their wait is over, and counts leases whose time is over as failed. With
+-- p_judge, leases of dead nodes go back, too, and the subscriptions that lived by them end. One bounded step; the
+-- caller goes on while messages moved. Returns the queues that got messages back; null while another node does it.
 create or replace function nuncius.return_leases(
     p_delay double precision, p_most integer, p_judge boolean default true, p_limit integer default 1000,
     out moved bigint, out queues integer[]

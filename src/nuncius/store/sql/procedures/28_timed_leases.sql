@@ -1,12 +1,12 @@
--- Leases for a time: for clients that have no connection by whose end anybody could tell that they are gone. Their
--- holder is -1 and their end is in due_at, where every node finds it: whichever node a client asks next, it is told
--- the same. When the time is over, return_leases counts the attempt as failed.
+-- Leases for a time: for clients without a lasting connection, whose end would tell that they are gone. Their holder
+-- is -1 and their end is in due_at, where every node finds it: all nodes give a client the same answer. When the
+-- time is over, return_leases counts the attempt as failed.
 --
--- Leases are looked up by their ids. `holder + 0` keeps the planner from the index by due_at, which has few live rows and,
--- until the next vacuum, all that were settled.
+-- Leases are looked up by their ids. `holder + 0` keeps the planner from the index by due_at, which has few live rows
+-- and, until the next vacuum, all settled ones.
 
--- Leases of a node, or leases for a time, are leases for so many seconds from now on. Doing it twice is doing it
--- once. Answers with those that are.
+-- Makes leases of a node, or leases for a time, leases for so many seconds from now. Idempotent. Returns those that
+-- still existed.
 create or replace function nuncius.time_leases(p_holder integer, p_ids bigint[], p_seconds double precision)
 returns bigint[] language plpgsql as $$
 declare
@@ -22,8 +22,8 @@ begin
     return v_timed;
 end $$;
 
--- Those of the leases that are not leases for a time of this queue, or not any more. The others cannot end before the
--- transaction does.
+-- Returns those of the leases that are not leases for a time of this queue (any more). The others cannot end before
+-- the transaction does.
 create or replace function nuncius.ended_leases(p_queue integer, p_ids bigint[])
 returns bigint[] language plpgsql as $$
 declare
@@ -34,8 +34,8 @@ begin
     return array(select distinct id from unnest(p_ids) id where id <> all (v_held) order by id);
 end $$;
 
--- The three things a client may say of its leases for a time: it is done with them, it could not take them, it needs
--- more time. All of them or, when some have ended, none. Answers with those that have.
+-- The three operations of a client on its leases for a time: settle, release, extend. Each applies to all of them or,
+-- if some have ended, to none. Returns those that have ended.
 create or replace function nuncius.settle_timed(p_queue integer, p_ids bigint[])
 returns bigint[] language plpgsql as $$
 declare

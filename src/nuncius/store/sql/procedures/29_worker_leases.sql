@@ -1,7 +1,7 @@
 -- Leases for workers that call SQL: by the name of the queue, for a time. Workers of one queue wait for each other only
--- while a call of `lease` is in its transaction, so that is best a short one; the work comes after it.
+-- while a transaction with a call of `lease` is open, so keep it short and do the work after it.
 
--- The id of a queue that has to be there.
+-- Returns the id of a queue; raises an error if it does not exist.
 create or replace function nuncius.queue_named(p_name text)
 returns integer language plpgsql stable as $$
 declare
@@ -33,7 +33,7 @@ begin
     end if;
 end $$;
 
--- Returns what is overdue in a queue, and remembers in the session when that was. Answers with how many moved.
+-- Moves overdue messages back to a queue, and keeps the time of that in the session. Returns how many moved.
 create or replace function nuncius.return_overdue(p_queue integer, p_most integer)
 returns bigint language plpgsql as $$
 declare
@@ -48,13 +48,12 @@ begin
 end $$;
 
 -- Leases up to `count` messages, the highest priority first, for so many seconds: those for any receiver and those for
--- this one. It returns to the queue what is overdue there, whether or not a node is running: leases whose time is over,
--- as failed attempts, and messages whose pause is over. After max_attempts a message goes to the queue dead/NAME
+-- this one. It moves overdue messages back to the queue, even if no node is running: leases whose time is over, as
+-- failed attempts, and messages whose retry delay is over. After max_attempts a message goes to the queue dead/NAME
 -- instead. `attempts` is the number of deliveries before this one.
 --
--- Both looks, for messages and for what is overdue, walk over what was settled since the last vacuum. So a session
--- begins after the messages that it leased before, and as long as it finds enough it looks once a second for what is
--- overdue.
+-- Both searches, for messages and for overdue ones, pass all rows settled since the last vacuum. So a session begins
+-- after the messages that it leased before, and as long as it finds enough it searches for overdue ones once a second.
 create or replace function nuncius.lease(
     queue text, count integer default 1, seconds double precision default 30, receiver integer default 0,
     max_attempts integer default 10
@@ -88,10 +87,9 @@ begin
     order by l.priority desc, l.lease_id;
 end $$;
 
--- Leases messages to no node, and remembers in the session where it came to, in each priority, to begin there the next
--- time. That passes over nothing: ids are in commit order, and a transaction that rolls back forgets. (Only a prepared
--- transaction does not, so where there may be any, the session begins at the start.) Answers with the ids; the leases
--- have no end yet.
+-- Leases messages to no node, and keeps the last id of each priority in the session, to begin there the next time. No
+-- message is missed: ids are in commit order, and a rollback undoes the kept ids. (Only a prepared transaction does
+-- not, so if there may be any, the session begins at the start.) Returns the ids; the leases have no end yet.
 create or replace function nuncius.lease_for_worker(p_queue integer, p_receiver integer, p_count integer)
 returns bigint[] language plpgsql as $$
 declare
@@ -114,8 +112,8 @@ begin
     return v_ids;
 end $$;
 
--- Raises an error unless this is null or empty: ids of leases that have ended. The caller's transaction then takes no
--- effect, which is right, because another worker may do the same work.
+-- Raises an error if any leases have ended (p_ended is neither null nor empty). The caller's transaction then fails,
+-- which is right, because another worker may do the same work.
 create or replace function nuncius.refuse_ended(p_queue text, p_ended bigint[])
 returns void language plpgsql as $$
 begin
@@ -127,8 +125,8 @@ begin
     end if;
 end $$;
 
--- The worker is done with these messages: they are gone for good. Answers with their number. Until the transaction ends
--- no other worker gets them.
+-- Acknowledges these messages: they are removed for good. Returns their number. Until the transaction ends no other
+-- worker gets them.
 create or replace function nuncius.settle(queue text, lease_ids bigint[])
 returns integer language plpgsql as $$
 begin
@@ -136,9 +134,9 @@ begin
     return (select count(distinct id) from unnest(lease_ids) id);
 end $$;
 
--- The worker gives these messages back. Without a reason they go back at once, and the attempt is not counted. With a
--- reason the attempt failed: they go back after the delay in seconds (2, if there is none), or to the queue dead/NAME
--- after max_attempts. Answers with their number.
+-- Rejects these messages. Without a reason they go back at once, and the attempt is not counted. With a reason the
+-- attempt failed: they go back after the delay in seconds (2, if there is none), or to the queue dead/NAME after
+-- max_attempts. Returns their number.
 create or replace function nuncius.release(
     queue text, lease_ids bigint[], reason text default null, delay double precision default null,
     max_attempts integer default 10
@@ -160,7 +158,7 @@ begin
     return (select count(distinct id) from unnest(lease_ids) id);
 end $$;
 
--- The worker needs more time for these messages: so many seconds from now on. Answers with their number.
+-- Extends the leases of these messages to so many seconds from now. Returns their number.
 create or replace function nuncius.extend(queue text, lease_ids bigint[], seconds double precision default 30)
 returns integer language plpgsql as $$
 begin

@@ -1,18 +1,18 @@
--- Publishing. What a caller wants published comes in sends, runs and entries. A send is entries of one topic
--- and one publisher whose counts go up by one; a run is the part of a send that goes into one partition.
--- Sends are checked and runs are placed as a whole, so that their price is paid once, not per entry.
+-- Publishing. A call consists of sends, runs and entries. A send is entries of one topic and one publisher
+-- whose counts go up by one; a run is the part of a send that goes into one partition.
+-- Sends are checked and runs are placed as a whole, so that the cost is paid once, not per entry.
 
--- The partition of a key while a topic has that many partitions. Nodes compute the same.
+-- Returns the partition of a key in a topic with that many partitions. Nodes compute the same.
 create or replace function nuncius.partition_of(p_key text, p_partitions integer)
 returns integer language sql immutable as $$
     select 1 + (('x' || substr(md5(p_key), 1, 8))::bit(32)::bigint % p_partitions)::integer
 $$;
 
 -- For a transaction that keeps its snapshot, when it has its locks: raises a serialization failure if these partitions
--- were published to, emptied or deleted after the snapshot was taken. With counts it looks at all partitions of the
--- topics, because a publisher may have used another one, and at whether there are new ones. The snapshot shows none of
--- that; a lock on a row does, and so does a row in the place that would be the next free one. Both are undone at once,
--- because the collector must not wait for the end of this transaction.
+-- were published to, emptied or deleted after the snapshot was taken. With counts it checks all partitions of the
+-- topics, because a publisher may have used another one, and new partitions. The snapshot shows none of that; a lock on
+-- a row does, and so does an insert at the offset that would be the next free one. Both are undone at once, because the
+-- collector must not wait for the end of this transaction.
 create or replace function nuncius.refuse_old_snapshot(p_partition_ids integer[], p_topics integer[], p_counted boolean)
 returns void language plpgsql as $$
 declare
@@ -39,13 +39,13 @@ end $$;
 
 -- Publishes in one transaction.
 --
--- One item a send: p_topics, p_layouts (the number of partitions the caller had in mind when it chose; null:
--- never mind), p_publishers and p_counts (the publisher and the count of the first entry, or null).
--- One item a run: p_sends (the ordinal of its send), p_partitions, p_sizes.
--- One item an entry, run after run: p_numbers (its place within its send, from 0; null as a whole when every
+-- One item per send: p_topics, p_layouts (the number of partitions that the caller's choice was based on; null:
+-- not checked), p_publishers and p_counts (the publisher and the count of the first entry, or null).
+-- One item per run: p_sends (the ordinal of its send), p_partitions, p_sizes.
+-- One item per entry, run after run: p_numbers (its place within its send, from 0; null as a whole if every
 -- send is one run), p_keys, p_headers (JSON text), p_bodies; keys and headers may be null as a whole.
 --
--- Answers per run: `bases`, the offset of its first new entry, and `skipped`, how many of its entries the
+-- Returns per run: `bases`, the offset of its first new entry, and `skipped`, how many of its entries the
 -- publisher had sent before. A negative base says why nothing was stored:
 --   -1 all sent before   -2 no such topic   -3 busy, see take_locks   -4 another number of partitions
 --   -5 the partition is in another store
@@ -111,8 +111,8 @@ begin
         perform nuncius.refuse_old_snapshot(v_ids, p_topics, array_remove(p_publishers, null) <> '{}');
     end if;
 
-    -- From here on nobody else adds to these partitions or counts for these publishers; and what was
-    -- deleted while we waited for its lock is not there any more. Each partition is asked for its end once.
+    -- From here on no other transaction adds to these partitions or counts for these publishers, and partitions
+    -- deleted while this one waited for its locks are gone. The end of each partition is looked up once.
     if cardinality(p_sends) > 1 then
         v_order := array(select n from unnest(v_ids) with ordinality r(id, n) order by id, n);
     end if;

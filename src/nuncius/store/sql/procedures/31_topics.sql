@@ -1,6 +1,6 @@
 -- Topics and publishers.
 
--- The topic of that name, made if it is not there yet. Its number of partitions counts only when it is new.
+-- Returns the topic of that name, created if it does not exist. The number of partitions is for a new topic only.
 create or replace function nuncius.ensure_topic(name text, partitions integer default 1)
 returns integer language plpgsql as $$
 declare
@@ -21,7 +21,7 @@ begin
     return v_id;
 end $$;
 
--- Makes a new topic; raises unique_violation when the name is taken.
+-- Creates a new topic; raises unique_violation if the name is taken.
 create or replace function nuncius.create_topic(name text, partitions integer default 1)
 returns integer language plpgsql as $$
 declare
@@ -36,8 +36,8 @@ begin
 end $$;
 
 -- Adds partitions to a topic until it has so many; it never has fewer afterwards. False: no such topic.
--- A publisher that chose a partition before this commits may still add to it, and whoever comes later is told
--- by publish_many that the number has changed: entries of one key are in order within each of its partitions.
+-- A publisher that chose a partition before this commits may still add to it; later ones learn from
+-- publish_many that the number has changed: entries of one key are in order within each of its partitions.
 create or replace function nuncius.grow_topic(topic text, partitions integer)
 returns boolean language plpgsql as $$
 declare
@@ -45,7 +45,7 @@ declare
     v_partitions integer;
 begin
     select topic_id, partition_count into v_id, v_partitions
-    from nuncius.topics where topic_name = topic for no key update;  -- one grows it, nobody deletes it
+    from nuncius.topics where topic_name = topic for no key update;  -- no other call grows or deletes it
     if not found then
         return false;
     end if;
@@ -83,7 +83,7 @@ begin
     return true;
 end $$;
 
--- Everything there is becomes unreadable; offsets go on from where they were. Null: no such topic.
+-- Makes all entries of a topic unreadable; offsets continue. Null: no such topic.
 create or replace function nuncius.purge_topic(name text)
 returns bigint language plpgsql as $$
 declare
@@ -106,8 +106,8 @@ begin
     return v_purged;
 end $$;
 
--- How long entries stay: forever; until all subscribers have them ('subscribers'); for some seconds
--- ('time'); up to some bytes a partition ('size'). False: no such topic.
+-- Sets how long entries stay: forever; until all subscribers have them ('subscribers'); for some seconds
+-- ('time'); up to some bytes per partition ('size'). False: no such topic.
 create or replace function nuncius.set_retention(
     topic text, mode text, seconds bigint default null, bytes bigint default null
 ) returns boolean language sql as $$
@@ -121,7 +121,7 @@ create or replace function nuncius.set_retention(
     select exists (select from changed)
 $$;
 
--- The topics of those names with their partitions; all of them when names is null.
+-- Returns the topics of those names with their partitions; all of them if names is null.
 create or replace function nuncius.find_topics(names text[])
 returns table (
     topic_id integer, topic_name varchar, retention text, retention_seconds bigint, retention_bytes bigint,
@@ -134,8 +134,8 @@ returns table (
     group by t.topic_id order by t.topic_name
 $$;
 
--- The offset that the next entry of a partition gets, as far as committed entries tell; for a partition in
--- another store, as far as its broker has said.
+-- Returns the offset that the next entry of a partition gets, by its committed entries; for a partition in
+-- another store, as last reported by its broker.
 create or replace function nuncius.next_offset(p_partition_id integer)
 returns bigint language sql stable as $$
     select greatest(p.first_offset, case when p.store_id = 1 then 1 + (
@@ -148,7 +148,7 @@ returns bigint language sql stable as $$
     from nuncius.partitions p where p.partition_id = p_partition_id
 $$;
 
--- The publishers of those names, made if they are not there yet.
+-- Returns the publishers of those names, created if they do not exist.
 create or replace function nuncius.ensure_publishers(p_names text[], p_lasting boolean default true)
 returns setof nuncius.publishers language plpgsql as $$
 begin
@@ -159,8 +159,8 @@ begin
     return query select * from nuncius.publishers where publisher_name = any (p_names);
 end $$;
 
--- The publisher of a single request, made if there is none of that name, and the fingerprint of the request that it was
--- made for; null if that was before fingerprints were kept. Of requests that claim a name at once, one is the first.
+-- Returns the publisher of a single request, created if it does not exist, and the fingerprint of the request that it
+-- was created for; null if that was before fingerprints were kept. Of concurrent claims of a name, one is the first.
 create or replace function nuncius.claim_publisher(
     p_name text, p_fingerprint bytea, out publisher_id integer, out fingerprint bytea
 ) language plpgsql as $$
@@ -173,7 +173,7 @@ begin
     from nuncius.publishers p where p.publisher_name = p_name;
 end $$;
 
--- How far a publisher has come in a topic ('topic') or a queue ('queue'); 0: it never sent there.
+-- Returns the last count of a publisher in a topic ('topic') or a queue ('queue'); 0: it never sent there.
 create or replace function nuncius.last_count(publisher text, kind text, name text)
 returns bigint language sql stable as $$
     select coalesce(max(c.publisher_count), 0)

@@ -1,8 +1,8 @@
 -- Publishing one entry, for SQL clients. Inside a transaction of the client the entry appears if and only if that
 -- transaction commits.
 
--- Publishes bytes and answers with the offset, or null if this publisher has sent this count before. Without a
--- partition the key decides; without a key a publisher keeps to one partition; else a random one is taken.
+-- Publishes bytes and returns the offset, or null if this publisher has sent this count before. Without a
+-- partition the key decides; without a key a publisher keeps to one partition; else it is a random one.
 create or replace function nuncius.publish_bytes(
     topic text, body bytea, key text default null, headers jsonb default null,
     publisher text default null, count bigint default null, partition integer default null
@@ -31,7 +31,7 @@ begin
     elsif v_base = -5 then
         raise feature_not_supported using message =
             format('partition %s of topic %L is in the store of a broker: publish through a node', v_partition, topic);
-    elsif v_base = -2 then  -- the topic was deleted while we waited for its lock: begin with a new one
+    elsif v_base = -2 then  -- the topic was deleted while this call waited for its lock: begin with a new one
         return nuncius.publish_bytes(topic, body, key, headers, publisher, count, partition);
     end if;
     return nullif(v_base, -1);

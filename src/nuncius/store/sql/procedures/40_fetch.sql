@@ -1,13 +1,13 @@
--- Reading topics. Entries come back column by column: an array a column is cheaper than a row an entry, on
+-- Reading topics. Entries come back column by column: an array per column is cheaper than a row per entry, on
 -- both sides of the socket.
 
--- Entries of partitions from given positions on, at most p_limits[i] entries and about p_bytes bytes (but
--- always at least one entry) a request.
+-- Returns entries of partitions from given positions on, at most p_limits[i] entries and about p_bytes bytes
+-- (but always at least one entry) per request.
 --
--- A row a request that found something: its ordinal, the offset of the first entry (later ones follow
--- without a gap), times in microseconds since 1970, keys and headers (null where no entry has any),
--- bodies. Where retention has passed the position, the first offset is beyond it. A partition that
--- does not exist answers with -2 and no entries, one whose entries are in another store with -3.
+-- A row per request that found entries: its ordinal, the offset of the first entry (later ones follow
+-- without a gap), times in microseconds since 1970, keys and headers (null if no entry has any),
+-- bodies. If retention has passed the position, the first offset is after it. For a partition that does
+-- not exist the first offset is -2, without entries; for one whose entries are in another store -3.
 create or replace function nuncius.fetch_many(
     p_partition_ids integer[], p_positions bigint[], p_limits integer[], p_bytes bigint
 ) returns table (
@@ -37,7 +37,7 @@ create or replace function nuncius.fetch_many(
     where p.partition_id is null or p.store_id <> 1 or f.first is not null
 $$;
 
--- Entries of one partition from a position on, row by row, for people.
+-- Returns entries of one partition from a position on, row by row, for interactive use.
 create or replace function nuncius.fetch(
     topic text, partition integer default 1, from_offset bigint default 0, max_entries integer default 100
 ) returns table (

@@ -1,6 +1,6 @@
--- Deliveries to subscribers who acknowledge: what was handed over, and what they could not take.
+-- Deliveries to subscribers that acknowledge: delivered entries, and failures.
 
--- Notes, before they are sent, that entries below these offsets are handed over.
+-- Notes, before they are sent, that entries below these offsets are delivered.
 create or replace function nuncius.deliver_many(
     p_subscriptions integer[], p_partition_ids integer[], p_to bigint[]
 ) returns void language sql as $$
@@ -9,8 +9,8 @@ create or replace function nuncius.deliver_many(
     on conflict do nothing
 $$;
 
--- A durable subscription is fed at one node at a time, and who wants it last gets it. Answers whether it is this
--- node's now. If not, the one that has it is told; p_force takes it from a node that does not make way.
+-- Claims a durable subscription, which one node feeds at a time: the last to claim it gets it. Returns true if it is
+-- this node's now. If not, its present node is notified; p_force takes it from a node that does not make way.
 create or replace function nuncius.claim_feed(p_subscription integer, p_holder integer, p_force boolean)
 returns boolean language plpgsql as $$
 declare
@@ -27,14 +27,14 @@ begin
     return true;
 end $$;
 
--- Those of these subscriptions that a node has to let go of.
+-- Returns those of these subscriptions that a node has to release.
 create or replace function nuncius.wanted_feeds(p_subscriptions integer[], p_holder integer)
 returns setof integer language sql stable as $$
     select subscription_id from nuncius.subscriptions
     where subscription_id = any (p_subscriptions) and (feeder <> p_holder or heir <> p_holder)
 $$;
 
--- A node lets go of a subscription; whoever waits for it is told.
+-- Releases a subscription of a node; a node that waits for it is notified.
 create or replace function nuncius.release_feed(p_subscription integer, p_holder integer)
 returns void language plpgsql as $$
 declare
@@ -47,9 +47,9 @@ begin
     end if;
 end $$;
 
--- Notes failed attempts. An entry comes again after p_delay seconds; after p_most attempts it is published to
--- the topic "dead/NAME" with its history in headers, and not tried any more (those of a "dead/" topic are given
--- up without that). Answers per item with the attempts so far; negative: given up.
+-- Notes failed attempts. An entry is redelivered after p_delay seconds; after p_most attempts it is published to
+-- the topic "dead/NAME" with its history in headers, and not retried any more (entries of a "dead/" topic are
+-- given up without that). Returns per item the attempts so far; negative: given up.
 create or replace function nuncius.fail_many(
     p_subscriptions integer[], p_partition_ids integer[], p_offsets bigint[], p_reasons text[],
     p_delay double precision, p_most integer
@@ -104,7 +104,7 @@ begin
     return v_attempts;
 end $$;
 
--- These were taken at last.
+-- Deletes the failures of entries that are acknowledged now.
 create or replace function nuncius.recover_many(
     p_subscriptions integer[], p_partition_ids integer[], p_offsets bigint[]
 ) returns void language sql as $$
@@ -113,7 +113,7 @@ create or replace function nuncius.recover_many(
     where f.subscription_id = u.subscription and f.partition_id = u.id and f.entry_offset = u.entry
 $$;
 
--- What failed and awaits redelivery, the latest failure first: what `overview` counts as `failures`.
+-- Lists failed deliveries awaiting redelivery, the latest first. `overview` counts them as `failures`.
 create or replace function nuncius.list_awaiting(p_limit integer)
 returns table (
     destination text, subscriber varchar, partition integer, id bigint, attempts integer,
@@ -134,7 +134,7 @@ returns table (
     order by 6 desc nulls last limit p_limit
 $$;
 
--- What could not be delivered: to subscribers of topics, and to consumers of queues; the latest first.
+-- Lists failed deliveries to subscribers of topics and to consumers of queues, the latest first.
 create or replace function nuncius.list_failures(max_failures integer default 1000)
 returns table (
     destination text, subscriber varchar, partition integer, id bigint, attempts integer,
@@ -157,7 +157,7 @@ returns table (
     order by 6 desc limit max_failures
 $$;
 
--- The same counted: how many there are for each destination, and the latest of them.
+-- Counts failed deliveries: how many there are for each destination, and the latest of them.
 create or replace function nuncius.count_failures()
 returns table (destination text, failures bigint, last_failure timestamptz, reason text)
 language sql stable as $$
@@ -165,8 +165,8 @@ language sql stable as $$
     from nuncius.list_failures(null) group by destination order by 3 desc
 $$;
 
--- What a subscriber has to say, in one transaction: positions that are confirmed, entries that failed, entries
--- that failed before and were taken now. Answers with the attempts of what failed, as fail_many does.
+-- Stores acknowledgements of subscribers in one transaction: confirmed positions, entries that failed, entries
+-- that failed before and are acknowledged now. Returns the attempts of the failed ones, as fail_many does.
 create or replace function nuncius.acknowledge_many(
     p_subscriptions integer[], p_partition_ids integer[], p_positions bigint[],
     p_failed_subscriptions integer[], p_failed_ids integer[], p_failed_offsets bigint[], p_reasons text[],

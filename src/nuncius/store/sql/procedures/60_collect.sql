@@ -1,8 +1,8 @@
--- The collector: retention, and sweeping up after the path of messages. Any node may call it at any
--- time; one works, the others are told that it is being done (null).
+-- The collector: retention, and removal of superseded rows. Any node may call it at any time; one works,
+-- the others get null.
 
--- How far the entries of a partition may go, by its topic's retention; drops no more than p_limit. Null: there is
--- no such partition.
+-- Returns the offset below which a partition's entries may be removed, by its topic's retention; drops no more than
+-- p_limit. Null: no such partition.
 create or replace function nuncius.retained_from(p_partition_id integer, p_limit integer)
 returns bigint language plpgsql as $$
 declare
@@ -19,9 +19,9 @@ begin
     where p.partition_id = p_partition_id
     for update of p;  -- a purge in between would spoil the sums
     if not found then
-        return null;  -- its topic was deleted a moment ago
+        return null;  -- its topic was just deleted
     end if;
-    v_next := nuncius.next_offset(p_partition_id);  -- before we look who subscribes: what comes after is for them
+    v_next := nuncius.next_offset(p_partition_id);  -- before the look at subscriptions: new ones need later entries
 
     select min(least(coalesce(w.position, 0), f.entry_offset)) into v_held
     from nuncius.subscriptions s
@@ -29,7 +29,7 @@ begin
         select max(c.position) as position from nuncius.positions c
         where c.subscription_id = s.subscription_id and c.partition_id = p_partition_id
     ) w on true
-    left join lateral (  -- what failed is needed again
+    left join lateral (  -- failed entries are needed for redelivery
         select min(c.entry_offset) as entry_offset from nuncius.failures c
         where c.subscription_id = s.subscription_id and c.partition_id = p_partition_id
     ) f on true
@@ -46,9 +46,9 @@ begin
             where partition_id = p_partition_id and entry_offset >= v.first_offset
             order by entry_offset limit p_limit) e
         where e.time_of_arrival < clock_timestamp()
-            - make_interval(secs => least(v.retention_seconds, 3155760000));  -- a century is for ever
+            - make_interval(secs => least(v.retention_seconds, 3155760000));  -- at most a century
     when 'size' then
-        loop  -- until there is too much, or nothing more to measure
+        loop  -- until the size exceeds the retention, or all entries are measured
             select coalesce(max(entry_offset) + 1, v.measured_to), coalesce(sum(octet_length(body)), 0)
                 + v.measured_bytes, count(*) into v.measured_to, v.measured_bytes, v_seen
             from (
@@ -73,8 +73,8 @@ begin
     return greatest(v.first_offset, least(coalesce(v_from, v.first_offset), v_held));
 end $$;
 
--- One bounded step of retention and removal; answers how many rows it removed. The caller goes on while
--- that is not 0.
+-- Carries out one bounded step of retention and removal. Returns how many rows it removed. The caller repeats
+-- it while that is not 0.
 create or replace function nuncius.collect(p_limit integer default 10000)
 returns bigint language plpgsql as $$
 declare
@@ -120,9 +120,9 @@ begin
     return v_removed;
 end $$;
 
--- Sweeps up what is superseded: all but the highest count of a publisher, all but the highest position and
--- delivery of a subscription, what was noted for subscriptions that have ended, what was known of messages
--- that are taken since, publishers of one connection that have been silent for a day.
+-- Removes superseded rows: all but the highest count of a publisher, all but the highest position and
+-- delivery of a subscription, rows of subscriptions that have ended, the history of messages that are taken
+-- since, publishers of one connection that have been silent for a day.
 create or replace function nuncius.tidy()
 returns bigint language plpgsql as $$
 declare
@@ -144,7 +144,7 @@ begin
         from nuncius.positions group by 1, 2 having count(*) > 1) h
     where c.subscription_id = h.subscription_id and c.partition_id = h.partition_id
         and c.position < h.highest
-        -- Whoever lost the answer looks for its number until it gives up.
+        -- A caller that lost the answer looks for its number until it gives up.
         and (c.mover is null or c.confirmed_at < clock_timestamp() - interval '2 minutes');
     get diagnostics v_rows = row_count;
     v_removed := v_removed + v_rows;
@@ -179,7 +179,7 @@ begin
     get diagnostics v_rows = row_count;
     v_removed := v_removed + v_rows;
 
-    -- A node that was taken for dead by mistake, and has really died before it could say so, is remembered again.
+    -- A node that was considered dead by mistake, and died before it could correct that, becomes a holder again.
     insert into nuncius.holders
     select holder from nuncius.leases where holder > 0
     union select holder from nuncius.subscriptions where holder is not null

@@ -1,7 +1,7 @@
--- The cluster: membership, placement, and what common store and brokers' own stores tell each other.
--- p_silence, here and there: after so many seconds without a word a node is taken for dead.
+-- The cluster: membership, placement, and the exchange between the common store and brokers' own stores.
+-- p_silence, in several procedures: a node counts as dead after so many seconds without a heartbeat.
 
--- Brokers that may be given partitions.
+-- Returns the brokers that may get partitions.
 create or replace function nuncius.healthy_brokers(p_silence double precision)
 returns setof nuncius.nodes language sql stable as $$
     select * from nuncius.nodes
@@ -9,9 +9,9 @@ returns setof nuncius.nodes language sql stable as $$
         and last_heard > clock_timestamp() - make_interval(secs => p_silence)
 $$;
 
--- Nodes that have ended and are not waited for: they said goodbye, or are silent and the lock that a node holds on its
--- number as long as it lives (78009) is free. One without a number, a balancer, has ended after a minute of silence.
--- A broker with a store of its own never has, because its entries are there; nor has one that is still to start.
+-- Returns nodes that have ended and are not expected back: they stopped, or are silent and the lock that a node holds
+-- on its number as long as it lives (78009) is free. A node without a number, a balancer, has ended after a minute of
+-- silence. A broker with a store of its own never ends, because its entries are there; nor does one not started yet.
 create or replace function nuncius.ended_nodes(p_silence double precision)
 returns setof nuncius.nodes language sql stable as $$
     select * from nuncius.nodes n
@@ -27,8 +27,8 @@ returns setof nuncius.nodes language sql stable as $$
         end
 $$;
 
--- A number for a new broker: the lowest that is free. A broker that has ended gives its number up. Call it under the
--- lock (78010, 1).
+-- Returns a number for a new broker: the lowest free one. A broker that has ended gives its number up. Call it under
+-- the lock (78010, 1).
 create or replace function nuncius.new_broker_id()
 returns integer language plpgsql as $$
 declare
@@ -42,8 +42,8 @@ begin
     return v_id;
 end $$;
 
--- A node has started. A broker that was known by its address, or by its own store, keeps its number; one
--- that was removed is back. p_holder is the number whose lock the node holds. Answers with the node's number.
+-- Enters a node that has started. A broker known by its address, or by its own store, keeps its number; a
+-- removed one is back. p_holder is the number whose lock the node holds. Returns the node's number.
 create or replace function nuncius.enter_node(
     p_host text, p_port integer, p_link_port integer, p_roles text[], p_store_id integer,
     p_holder integer default null
@@ -72,7 +72,7 @@ begin
     return v_id;
 end $$;
 
--- A node is still there. False: it is not known any more and has to enter again.
+-- Records a heartbeat of a node. False: it is not known any more and has to enter again.
 create or replace function nuncius.hear_node(p_node_id integer)
 returns boolean language sql as $$
     with heard as (
@@ -81,13 +81,13 @@ returns boolean language sql as $$
     select exists (select from heard)
 $$;
 
--- A node stops: from now on nobody counts on it. One with several processes stops with its last.
+-- Records that a node stops: from now on it is not expected any more. One with several processes stops with its last.
 create or replace function nuncius.leave_node(p_node_id integer, p_link_port integer)
 returns void language sql as $$
     update nuncius.nodes set last_heard = null where node_id = p_node_id and link_port = p_link_port
 $$;
 
--- All nodes but those that have ended, with what one wants to know of them.
+-- Lists all nodes but those that have ended, with their data.
 create or replace function nuncius.list_nodes(p_silence double precision)
 returns table (
     node_id integer, host text, port integer, link_port integer, roles text[], broker_id integer,
@@ -101,8 +101,8 @@ returns table (
     order by n.node_id
 $$;
 
--- Counts on a broker at this port from now on, whether or not it has started yet; if it is not known on that host,
--- on whichever it was heard last. Answers with its number. Null: the node there is no broker.
+-- Expects a broker at this port from now on, even if it has not started yet; if it is not known on that host, on the
+-- host of its last heartbeat. Returns its number. Null: the node there is no broker.
 create or replace function nuncius.add_broker(p_host text, p_port integer)
 returns integer language plpgsql as $$
 declare
@@ -113,7 +113,7 @@ begin
     select node_id into v_node from nuncius.nodes where port = p_port and 'broker' = any (roles)
     order by host = p_host desc, last_heard desc nulls last limit 1;
     if found then
-        -- One that has ended is waited for from now on.
+        -- A broker that has ended is expected from now on.
         update nuncius.nodes n set removed = false,
             link_port = case when n.node_id in (select node_id from nuncius.ended_nodes(5)) then null else link_port end
         where n.node_id = v_node;
@@ -129,8 +129,8 @@ begin
     return v_id;
 end $$;
 
--- No longer counts on a broker: its partitions go to others, except those in its own store, which can still be
--- read while it runs. False: there is no such broker.
+-- Removes a broker: its partitions go to others, except those in its own store, which can still be read while it
+-- runs. False: there is no such broker.
 create or replace function nuncius.remove_broker(p_broker_id integer, p_silence double precision)
 returns boolean language plpgsql as $$
 begin
@@ -143,9 +143,9 @@ begin
     return true;
 end $$;
 
--- Gives partitions of a topic that have no broker one of the healthy brokers at random: of those that were heard a
--- moment ago and are not in p_lost, if there are any. A broker with a store of its own gets an empty partition
--- there; one that has entries here stays here, and that broker serves it. Answers how many got one.
+-- Assigns partitions of a topic without a broker to healthy brokers at random: to those with a recent heartbeat
+-- that are not in p_lost, if there are any. For a broker with a store of its own an empty partition moves there; one
+-- that has entries here stays here, and that broker serves it. Returns how many partitions got a broker.
 create or replace function nuncius.place_partitions(
     p_topic_id integer, p_silence double precision, p_lost integer[] default '{}'
 ) returns integer language plpgsql as $$
@@ -177,8 +177,8 @@ begin
     return v_placed;
 end $$;
 
--- Gives partitions of brokers that are gone to others at random. No entry moves: it is only said who serves
--- them. Partitions in a store of its own wait for their broker. Answers how many changed hands.
+-- Reassigns partitions of dead brokers to others at random. No entry moves: only the assignment changes.
+-- Partitions in a broker's own store wait for their broker. Returns how many were reassigned.
 create or replace function nuncius.reassign_partitions(p_silence double precision)
 returns bigint language plpgsql as $$
 declare
@@ -211,8 +211,8 @@ begin
 end $$;
 
 -- Spreads the partitions of the common store evenly over the healthy brokers, with as few changes as possible. No entry
--- moves: it is only said who serves them. Partitions in a broker's own store stay with it, and do not count. Answers
--- how many changed hands.
+-- moves: only the assignment changes. Partitions in a broker's own store stay with it, and do not count. Returns how
+-- many were reassigned.
 create or replace function nuncius.rebalance_partitions(p_silence double precision)
 returns bigint language plpgsql as $$
 declare
@@ -228,7 +228,7 @@ begin
         select h.broker_id, count(s.partition_id) as has
         from nuncius.healthy_brokers(p_silence) h left join served s using (broker_id) group by h.broker_id
     ), shares as materialized (
-        -- The rest of the division goes to those that have the most.
+        -- The remainder goes to the brokers that have the most.
         select broker_id, has, total / brokers
             + case when row_number() over (order by has desc, broker_id) <= total % brokers then 1 else 0 end as share
         from counted, (select count(*) as brokers from counted) b, (select count(*) as total from served) t
@@ -248,7 +248,8 @@ begin
     return v_changed;
 end $$;
 
--- Who serves the partitions of a topic, in order. For one in a store of its own that is whoever has that store.
+-- Returns the brokers of a topic's partitions, in order. A partition in another store is served by the broker of
+-- that store.
 create or replace function nuncius.route_topic(p_topic_id integer)
 returns table (partition_id integer, store_id integer, broker_id integer) language sql stable as $$
     select p.partition_id, p.store_id, case when p.store_id = 1 then a.broker_id else (
@@ -257,13 +258,13 @@ returns table (partition_id integer, store_id integer, broker_id integer) langua
     where p.topic_id = p_topic_id order by p.partition
 $$;
 
--- Partitions whose entries are in other stores, and in which.
+-- Returns the partitions whose entries are in other stores, with these stores.
 create or replace function nuncius.partitions_elsewhere()
 returns table (partition_id integer, store_id integer) language sql stable as $$
     select p.partition_id, p.store_id from nuncius.partitions p where p.store_id <> 1
 $$;
 
--- Where entries with an identity go; what was decided first stands. Items go together.
+-- Returns the partitions of entries with an identity; the first decision stands. Items go together.
 create or replace function nuncius.claim_many(
     p_publishers integer[], p_topics integer[], p_counts bigint[], p_partitions text[]
 ) returns text[] language plpgsql as $$
@@ -278,7 +279,7 @@ begin
         order by u.n);
 end $$;
 
--- The number of a broker's own store in this catalogue; p_known is the number it has had.
+-- Returns the number of a broker's own store in this catalogue; p_known is its number so far.
 create or replace function nuncius.enter_store(p_known integer, p_dsn text)
 returns integer language plpgsql as $$
 declare
@@ -292,8 +293,8 @@ begin
     return v_id;
 end $$;
 
--- What a broker has to know of its partitions: their topics with retention, from where on they are readable, and
--- up to where subscribers hold them (null: nobody does).
+-- Returns the partitions of a broker's own store: their topics with retention, their first readable offset, and the
+-- offset from which subscribers block retention (null: none does).
 create or replace function nuncius.partitions_of_store(p_store_id integer)
 returns table (
     topic_id integer, topic_name varchar, partition_count integer, retention text, retention_seconds bigint,
@@ -312,7 +313,7 @@ returns table (
     where p.store_id = p_store_id order by p.partition_id
 $$;
 
--- A broker says how far its partitions go, and from where on they are readable there.
+-- Records a broker's report: the ends of its partitions, and their first readable offsets.
 create or replace function nuncius.note_ends(p_partition_ids integer[], p_firsts bigint[], p_nexts bigint[])
 returns void language sql as $$
     insert into nuncius.ends (partition_id, next)
@@ -326,9 +327,9 @@ returns void language sql as $$
     where p.partition_id = u.id and p.store_id <> 1 and p.first_offset < u.first;
 $$;
 
--- In a broker's own store: the catalogue of its partitions as the common store has it, item by item as
--- partitions_of_store gives them. All subscribers that hold entries are one here, the hindmost. What is not named
--- is gone and its entries are condemned.
+-- In a broker's own store: copies the catalogue of its partitions from the common store, item by item as
+-- partitions_of_store returns them. All subscribers that block retention are one here, the one with the highest lag.
+-- Partitions that are not named are deleted, and their entries condemned.
 create or replace function nuncius.mirror_partitions(
     p_topic_ids integer[], p_names text[], p_counts integer[], p_retentions text[], p_seconds bigint[],
     p_bytes bigint[], p_partition_ids integer[], p_partitions integer[], p_firsts bigint[], p_held bigint[]
@@ -337,7 +338,7 @@ begin
     perform pg_advisory_xact_lock(78010, 4);
     perform nuncius.delete_topic(t.topic_name) from nuncius.topics t
     where not t.topic_id = any (p_topic_ids);
-    -- A topic that was deleted and made again, under the same name, is another.
+    -- A topic that was deleted and created again, under the same name, is another.
     perform nuncius.delete_topic(t.topic_name) from nuncius.topics t
     join unnest(p_topic_ids, p_names) u(id, name) on u.name = t.topic_name and u.id <> t.topic_id;
 
@@ -369,13 +370,13 @@ begin
     where u.held is not null on conflict do nothing;
 end $$;
 
--- In a broker's own store: what note_ends wants to know.
+-- In a broker's own store: returns the arguments for note_ends.
 create or replace function nuncius.ends_of_all()
 returns table (partition_id integer, first_offset bigint, next bigint) language sql stable as $$
     select p.partition_id, p.first_offset, nuncius.next_offset(p.partition_id) from nuncius.partitions p
 $$;
 
--- Forgets nodes that were silent for a day and have nothing, and claims that nobody will repeat any more.
+-- Deletes nodes that were silent for a day and have nothing, and claims that no publisher will repeat any more.
 create or replace function nuncius.tidy_cluster()
 returns bigint language plpgsql as $$
 declare

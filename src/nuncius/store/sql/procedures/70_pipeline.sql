@@ -1,8 +1,8 @@
--- What Spark asks before it reads, and how its streams are seen as subscriptions.
+-- Queries of Spark before it reads, and subscriptions for its streams.
 
--- The partitions of topics, in which store each is, and what can be read of it: `first_offset` up to but not
--- including `next`, which is null for a partition whose entries are in another store. Everything below
--- `next` is committed and will never change: whoever adds to a partition holds its lock until the commit.
+-- Returns the partitions of topics, the store of each, and its readable range: `first_offset` up to but not
+-- including `next`, which is null for a partition whose entries are in another store. Everything below `next`
+-- is committed and will never change: a transaction that adds to a partition holds its lock until the commit.
 create or replace function nuncius.readable_ranges(p_topics text[])
 returns table (
     topic_id integer, topic_name varchar, partition integer, partition_id integer, store_id integer,
@@ -17,8 +17,8 @@ returns table (
     order by t.topic_name, p.partition
 $$;
 
--- The same for partitions whose entries are here and whose catalogue is elsewhere: one past the last entry,
--- null where there is none.
+-- Returns the ends of partitions whose entries are here and whose catalogue is elsewhere: one past the last entry,
+-- null if there is none.
 create or replace function nuncius.ends_here(p_partition_ids integer[])
 returns table (partition_id integer, next bigint) language sql stable as $$
     select i, 1 + (select e.entry_offset from nuncius.entries e where e.partition_id = i
@@ -51,9 +51,9 @@ begin
     return v_low;
 end $$;
 
--- Subscribes a stream to topics, or finds its subscriptions, which keep their places. A topic that is not
--- there any more is left out, not made again. With p_is_job the name is a job's, and the subscription gets the
--- name that is reserved for it.
+-- Subscribes a stream to topics, or finds its subscriptions, which keep their positions. A deleted topic is left
+-- out, not created again. With p_is_job the name is a job's, and the subscription gets the name that is reserved
+-- for it.
 create or replace function nuncius.follow(
     p_topic_ids integer[], p_name text, p_start text, p_holds_retention boolean, p_is_job boolean default false
 ) returns table (topic_id integer, subscription_id integer) language plpgsql as $$

@@ -1,15 +1,15 @@
--- The key-value store of the ring. A node passes the hash of each key, because the ring is its business.
+-- The key-value store of the ring. A node passes the hash of each key, because only nodes know the ring.
 -- Locks: 78012, with the last eight bits of a hash, for changing keys; 78013, 0 of the owner of the keys (for
--- the life of the node), and 1 of whoever changes any, so that a new owner can wait for them.
+-- the life of the node), and 1 of each transaction that changes keys, so that a new owner can wait for them.
 
--- Carries out changes in the given order, in one transaction. One item a change:
+-- Carries out changes in the given order, in one transaction. One item per change:
 --   p_kinds   0 put, 1 append to a list, 2 remove from a list, 3 post, 4 raise: put a number unless one as large
 --             is there
 --   p_hashes, p_keys
 --   p_items   the value of a put, a post or a raise (decimal, without leading zeros), else the item
 --   p_lists, p_mentions, p_groups, p_bodies   of a post: the list, the item for it, and the key and the body of
 --             its entry in the topic p_topic. Null as a whole when there is no post.
--- Answers per change: put and raise 0; append 0, or 4 when the item is there; remove 0, 1 without such a list, 2 without
+-- Returns per change: put and raise 0; append 0, or 4 if the item exists; remove 0, 1 without such a list, 2 without
 -- such an item; post the length of its list afterwards. A post whose key exists changes nothing.
 create or replace function nuncius.write_keys(
     p_kinds smallint[], p_hashes bigint[], p_keys bytea[], p_items bytea[],
@@ -67,7 +67,7 @@ begin
     return v_answers;
 end $$;
 
--- Adds an item to the end of a list, which is made if there is none. False: the item is there already.
+-- Adds an item to the end of a list, which is created if it does not exist. False: the item exists already.
 create or replace function nuncius.add_item(p_hash bigint, p_key bytea, p_item bytea)
 returns boolean language plpgsql as $$
 declare
@@ -84,7 +84,7 @@ begin
     return found;
 end $$;
 
--- Publishes entries with these keys and bodies, in order; their topic is made if there is none.
+-- Publishes entries with these keys and bodies, in order; their topic is created if it does not exist.
 create or replace function nuncius.publish_posts(p_topic text, p_keys text[], p_bodies bytea[])
 returns void language plpgsql as $$
 declare
@@ -102,12 +102,12 @@ begin
         from unnest(p_keys, p_bodies) with ordinality e(k, b, n), nuncius.partition_of(k, v_layout) p) entries,
     nuncius.publish_many(array[v_topic], array[v_layout], null, null,
         array_fill(1, array[cardinality(partitions)]), partitions, sizes, numbers, keys, null, bodies);
-    if 0 > any (v_bases) then  -- the topic was deleted or has grown this very moment
+    if 0 > any (v_bases) then  -- the topic was deleted or has grown meanwhile
         raise serialization_failure using message = 'the topic has changed; try again';
     end if;
 end $$;
 
--- The values of keys, in the order of the question; null where there is none.
+-- Returns the values of keys, in the order of the arguments; null if there is none.
 create or replace function nuncius.read_values(p_hashes bigint[], p_keys bytea[])
 returns setof bytea language sql stable as $$
     select (select v.value from nuncius.key_values v where v.hash = q.hash and v.key = q.key
@@ -115,7 +115,7 @@ returns setof bytea language sql stable as $$
     from unnest(p_hashes, p_keys) with ordinality q(hash, key, n) order by n
 $$;
 
--- The lists of keys, in the order of the question; null where there is none.
+-- Returns the lists of keys, in the order of the arguments; null if there is none.
 create or replace function nuncius.read_lists(p_hashes bigint[], p_keys bytea[])
 returns setof bytea[] language sql stable as $$
     select case when exists (select from nuncius.key_lists l where l.hash = q.hash and l.key = q.key) then
@@ -124,8 +124,8 @@ returns setof bytea[] language sql stable as $$
     from unnest(p_hashes, p_keys) with ordinality q(hash, key, n) order by n
 $$;
 
--- Keys of a range of hashes after a given one, for another node: at most p_limit, in order, those with a value
--- and those with a list one after the other.
+-- Returns keys of a range of hashes after a given one, for another node: at most p_limit, in order, those with a
+-- value and those with a list one after the other.
 create or replace function nuncius.keys_of_range(
     p_first bigint, p_last bigint, p_after_hash bigint, p_after_key bytea, p_limit integer
 ) returns table (hash bigint, key bytea, value bytea, items bytea[]) language sql stable as $$
@@ -148,14 +148,14 @@ create or replace function nuncius.keys_of_range(
     from found f order by 1, 2
 $$;
 
--- Forgets everything in a range of hashes.
+-- Deletes all keys in a range of hashes.
 create or replace function nuncius.forget_range(p_first bigint, p_last bigint) returns void language sql as $$
     delete from nuncius.key_values where hash between p_first and p_last;
     delete from nuncius.key_items where hash between p_first and p_last;
     delete from nuncius.key_lists where hash between p_first and p_last;
 $$;
 
--- Takes in one key as another node had it; a key that is there already is replaced.
+-- Adds one key as another node had it; an existing key is replaced.
 create or replace function nuncius.adopt_key(p_hash bigint, p_key bytea, p_value bytea, p_items bytea[])
 returns void language plpgsql as $$
 begin
@@ -171,7 +171,7 @@ begin
     end if;
 end $$;
 
--- Writes notes down, each in place of what was under its name.
+-- Stores notes, each in place of the last one of its name.
 create or replace function nuncius.note_ring(p_names text[], p_notes text[]) returns void language sql as $$
     insert into nuncius.ring_notes (name, note)
     select name, note::jsonb from unnest(p_names, p_notes) n(name, note)

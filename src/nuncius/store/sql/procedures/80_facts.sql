@@ -1,8 +1,8 @@
--- What consoles and command lines show. Each answer is bounded: its cost follows from what is shown, not from what
--- is stored. Where a count would have to read everything, it stops at a bound.
+-- Facts for consoles and command lines. Each answer is bounded: its cost depends on the rows shown, not on the rows
+-- stored. A count that would have to read everything stops at a bound.
 
--- The lines that stand in a queue: one for each receiver and priority with something in it, and its oldest message.
--- Goes from one line to the next by the index, whatever their lengths; sees the first p_most of them.
+-- Returns the lines of a queue: one for each receiver and priority with messages, and its oldest message. Goes from
+-- one line to the next by the index, whatever their lengths; sees the first p_most of them.
 create or replace function nuncius.lines_of_queue(p_queue integer, p_most integer default 200)
 returns table (receiver_id integer, priority smallint, message_id bigint, oldest timestamptz)
 language sql stable set enable_seqscan = off set enable_bitmapscan = off as $$
@@ -19,9 +19,8 @@ language sql stable set enable_seqscan = off set enable_bitmapscan = off as $$
     select l.receiver_id, l.priority, l.message_id, l.time_of_arrival from line l
 $$;
 
--- What is in queues. `depths` are of priorities 1 to 10; a line is counted up to p_bound, and `is_exact` says
--- whether that was enough. `leased` are messages handed out and not acknowledged, `waiting` those that failed and
--- come again.
+-- Returns the contents of queues. `depths` are of priorities 1 to 10; a line is counted up to p_bound, and `is_exact`
+-- says whether that was enough. `leased` are messages in flight, `waiting` those that await redelivery.
 create or replace function nuncius.facts_of_queues(p_queues integer[], p_bound integer default 2000)
 returns table (
     queue_id integer, queue_name varchar, depths bigint[], is_exact boolean, oldest timestamptz, receivers bigint,
@@ -53,7 +52,7 @@ returns table (
     order by o.n
 $$;
 
--- How many messages each queue has. Reads the whole index: for who asks seldom.
+-- Returns the depth of each queue. Reads the whole index: call it seldom.
 create or replace function nuncius.depths()
 returns table (queue_id integer, depth bigint) language sql stable as $$
     select m.queue_id, count(*) from nuncius.messages m group by 1
@@ -107,7 +106,7 @@ language sql stable set enable_seqscan = off set enable_bitmapscan = off as $$
 $$;
 
 -- Moves messages from one queue to another, behind their equals, or removes them if there is no other. With
--- p_revive what dead letters were told of their death is left behind. Answers how many went; null: no such queue.
+-- p_revive the headers that dead letters got are dropped. Returns how many moved; null: no such queue.
 create or replace function nuncius.move_messages(
     p_source integer, p_ids bigint[], p_target integer, p_revive boolean default false
 ) returns bigint language plpgsql set enable_seqscan = off set enable_bitmapscan = off as $$
@@ -142,8 +141,8 @@ begin
     return v_moved;
 end $$;
 
--- Topics with what is in them. `bytes` is an estimate: the mean of each partition's last entries, times how many
--- there are.
+-- Returns the contents of topics. `bytes` is an estimate: the mean size of each partition's last entries, times the
+-- number of entries.
 create or replace function nuncius.facts_of_topics(p_topics integer[])
 returns table (
     topic_id integer, topic_name varchar, retention text, retention_seconds bigint, retention_bytes bigint,
@@ -190,7 +189,7 @@ create or replace function nuncius.peek_entries(
     order by e.entry_offset limit p_limit
 $$;
 
--- Subscriptions with their places, and what could not be delivered to them. `members` are those of a group.
+-- Returns subscriptions with their positions and failed deliveries. `members` are those of a group.
 create or replace function nuncius.facts_of_subscriptions(p_subscriptions integer[])
 returns table (
     subscription_id integer, topic_name varchar, subscriber_name varchar, holds_retention boolean,
@@ -216,20 +215,20 @@ returns table (
     order by o.n
 $$;
 
--- How far subscriptions are behind.
+-- Returns the lag of a subscription.
 create or replace function nuncius.lag_of(p_subscription integer)
 returns bigint language sql stable as $$
     select coalesce(sum(w.next - w.position), 0)::bigint from nuncius.positions_of(array[p_subscription]) w
 $$;
 
--- How many entries a topic holds.
+-- Returns how many entries a topic holds.
 create or replace function nuncius.entries_of(p_topic integer)
 returns bigint language sql stable as $$
     select coalesce(sum(nuncius.next_offset(p.partition_id) - p.first_offset), 0)::bigint
     from nuncius.partitions p where p.topic_id = p_topic
 $$;
 
--- Messages that failed and wait come again now. Answers how many.
+-- Redelivers now the messages that wait for their retry. Returns how many.
 create or replace function nuncius.retry_now(p_queue integer)
 returns bigint language sql as $$
     with changed as (
@@ -249,7 +248,7 @@ returns table (
     from pg_stat_user_tables s where s.schemaname = 'nuncius' order by 2 desc, 1
 $$;
 
--- Transactions that have been open longest, and who has them.
+-- Returns the longest open transactions, with their sessions.
 create or replace function nuncius.open_transactions(p_limit integer default 10)
 returns table (
     pid integer, user_name name, application text, address text, state text, opened_at timestamptz, query text
@@ -261,7 +260,7 @@ returns table (
     order by a.xact_start limit p_limit
 $$;
 
--- Queues and topics where dead letters are, where these came from, and how many there are (of queues, up to a bound).
+-- Returns the queues and topics of dead letters, their origins, and how many there are (of queues, up to a bound).
 create or replace function nuncius.places_of_the_dead()
 returns table (kind text, name varchar, origin text, letters bigint, queue_id integer)
 language sql stable as $$
@@ -275,7 +274,7 @@ language sql stable as $$
     from nuncius.topics t where t.topic_name like 'dead/%' order by 2 limit 1000)
 $$;
 
--- The latest runs of jobs. One that says it is running, and whose lock nobody holds, was interrupted.
+-- Returns the latest runs of jobs. A run in the state running whose lock is free was interrupted.
 create or replace function nuncius.facts_of_runs(p_limit integer default 10000)
 returns table (
     run_id bigint, job_name varchar, state text, settings text, started_at timestamptz, finished_at timestamptz,
@@ -290,7 +289,7 @@ returns table (
     from nuncius.pipeline_runs r order by r.run_id desc limit p_limit
 $$;
 
--- A few figures of everything. p_inactive and p_silence: seconds after which an actor is inactive, a node dead.
+-- Returns a summary. p_inactive and p_silence: seconds after which an actor is inactive, a node dead.
 create or replace function nuncius.overview(p_inactive double precision, p_silence double precision)
 returns table (
     queues bigint, topics bigint, entries bigint, subscriptions bigint, lag bigint, clients bigint,
@@ -317,8 +316,8 @@ returns table (queue_id integer, queue_name varchar, oldest timestamptz) languag
     from unnest(p_queues) with ordinality o(id, n) join nuncius.queues q on q.queue_id = o.id order by o.n
 $$;
 
--- Topics with how many entries each holds and how many were ever published, the fullest first; and the same for
--- all others together, under no name.
+-- Returns topics with how many entries each holds and how many were ever published, the fullest first; and the same
+-- for all others together, without a name.
 create or replace function nuncius.fullest_topics(p_most integer)
 returns table (topic_name varchar, entries bigint, published bigint) language sql stable as $$
     with counted as (

@@ -24,12 +24,12 @@ create table nuncius.messages (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- The same for a reader who names the sender. Messages of nobody in particular cost nothing here.
+-- The same for a reader that names the sender. Messages without a sender cost nothing here.
 create index messages_by_sender
     on nuncius.messages (queue_id, receiver_id, sender_id, priority, message_id) where sender_id <> 0;
 -- Answers are looked up by their context; one-way messages have none and cost nothing here.
 create index messages_by_context
     on nuncius.messages (queue_id, receiver_id, context, message_id) where context <> 0;
 
--- Contexts that no other request has, whichever node or client asks.
+-- Contexts for requests, unique over all nodes and clients.
 create sequence nuncius.contexts as integer cycle;

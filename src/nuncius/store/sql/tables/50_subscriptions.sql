@@ -21,7 +21,7 @@ create table nuncius.positions (
     partition_id integer not null,
     position bigint not null,
     confirmed_at timestamptz not null default now(),
-    mover bigint, -- a number that whoever moved a consumer there knows it by
+    mover bigint, -- the number of the call that moved a consumer there, known to its caller
     primary key (subscription_id, partition_id, position)
 );
 

@@ -1,6 +1,6 @@
 -- Ids that a subscriber sees: its own, dense and stable, from 0. In a topic with one partition they are the
 -- offsets, and there are no rows here. Else a row is a run of consecutive ids and the entries they stand for,
--- written before the first of them is told to anybody. Rows are added, hardly ever changed.
+-- written before the first of them is sent to the subscriber. Rows are added, hardly ever changed.
 create table nuncius.sequences (
     subscription_id integer not null references nuncius.subscriptions on delete cascade,
     first_id bigint not null,

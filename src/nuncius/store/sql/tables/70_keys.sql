@@ -1,8 +1,8 @@
--- The key-value store of the ring: the keys that this node owns. Each begins with the hash that decides who owns
--- it, so that what goes to another node lies together. Keys, values and items are any bytes.
+-- The key-value store of the ring: the keys that this node owns. Each row begins with the hash that decides its
+-- owner, so that keys that move to another node are stored together. Keys, values and items are any bytes.
 
--- The value of a key is its highest row. A put adds a row and takes away the one before, so that a look never
--- meets the remains of older ones, whatever transaction keeps vacuum from them.
+-- The value of a key is its highest row. A put adds a row and deletes the one before, so that a look-up never
+-- reads dead older rows, even while a long transaction keeps vacuum from removing them.
 create table nuncius.key_values (
     hash bigint not null,
     key bytea not null,
@@ -11,14 +11,14 @@ create table nuncius.key_values (
     primary key (hash, key, version)
 );
 
--- The lists there are; one from which everything was removed is still there.
+-- The lists. A list from which all items were removed still exists.
 create table nuncius.key_lists (
     hash bigint not null,
     key bytea not null,
     primary key (hash, key)
 );
 
--- What is in them, in the order in which it was added, each item once.
+-- Items of lists, in the order of adding, each item once.
 create table nuncius.key_items (
     hash bigint not null,
     key bytea not null,
@@ -29,8 +29,8 @@ create table nuncius.key_items (
     unique (hash, key, digest)
 );
 
--- What a node of the ring remembers of itself, each under a name: its ids and the ring it is in, a change of the
--- ring that is under way, and until when somebody may hold a lease of it.
+-- Notes of a node of the ring about itself, each under a name: its ids and its ring, a change of the ring that is
+-- under way, and until when other nodes may hold leases of its keys.
 create table nuncius.ring_notes (
     name varchar(255) primary key,
     note jsonb not null
