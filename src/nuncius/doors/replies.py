@@ -33,7 +33,7 @@ class Replies:
         self._pressure = pressure
         self._is_stalled = is_stalled
         self._writable = writable
-        self._loop = asyncio.get_running_loop()  # kept: asking for it costs a system call on Python 3.11
+        self._loop = asyncio.get_running_loop()  # kept, because looking it up is a system call on Python 3.11
         self._expected = first
         self._largest = self._largest_before = 0  # sizes seen in this period and in the one before
         self._open: deque[int] = deque()  # bytes reserved for each lookup under way
