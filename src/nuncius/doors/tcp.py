@@ -82,7 +82,7 @@ class TcpDoor(ABC):
 
 
 class Counted:
-    """The connections of a door that are counted under one name."""
+    """The connections of a listener that are counted under one name."""
 
     def __init__(self, name: str, wires: set[Wire], servers: Sequence[asyncio.Server]) -> None:
         self._name = name

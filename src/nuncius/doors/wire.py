@@ -1,9 +1,9 @@
 """Connect sockets and sessions: one write per turn of the loop, and backpressure for overloaded clients.
 
 A session implements a protocol. The wire passes it the bytes that arrive and writes the bytes that it sends.
-The wire stops reading the socket while the client does not read its answers, while the client has too many
-unanswered requests, or while the whole node has; bytes that a client does not read count in the node's memory
-budget.
+The wire stops reading the socket while the client does not read its answers, while too many bytes of the
+client's requests are unanswered, or while the whole node has too much to answer; bytes that a client does not
+read count in the node's memory budget.
 """
 
 import asyncio

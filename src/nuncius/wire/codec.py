@@ -39,7 +39,7 @@ def encode(packet: Packet) -> bytes:
 
 
 class Decoder:
-    """Decodes packets of one direction from bytes in pieces of any size."""
+    """Decoder of packets of one direction, from bytes in pieces of any size."""
 
     def __init__(self, packets: tuple[type[Packet], ...], max_frame: int = MAX_FRAME) -> None:
         self._decode = msgspec.msgpack.Decoder(Union[packets]).decode  # noqa: UP007  (made at run time)

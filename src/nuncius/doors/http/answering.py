@@ -8,8 +8,8 @@ from nuncius.broker.errors import StoreError
 
 
 async def in_time(asked: Awaitable[None], seconds: float) -> bool:
-    """Return whether the store answers within `seconds`. A store that hangs may not end a cancelled question;
-    its end is not awaited."""
+    """Return whether the store answers within `seconds`. A store that hangs may not end a cancelled query;
+    the end of that is not awaited."""
     asking = asyncio.ensure_future(asked)
     await asyncio.wait([asking], timeout=seconds)
     if not asking.done():

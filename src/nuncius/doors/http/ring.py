@@ -42,7 +42,7 @@ def take_part(broker: Broker) -> None:
 
 @operation("GET", "/v1/ring")
 async def get_ring(desk: Desk) -> RingSeen:
-    """The ring that this node's Tribbler door is part of."""
+    """The ring that this node's Tribbler listener is part of."""
     heard = await desk.broker.siblings.ask("ring", kind=list[RingState])
     states = [state for said in heard.said.values() for state in said]
     if not states:

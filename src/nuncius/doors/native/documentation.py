@@ -1,6 +1,6 @@
 """Make the tables of docs/protocol.md from the packets, so that they match.
 
-python -m nuncius.doors.native.documentation docs/protocol.md
+    python -m nuncius.doors.native.documentation docs/protocol.md
 
 rewrites them between the two marks in the page. A test fails if the page is out of date.
 """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nuncius.doors.native.session import NativeSession as Session
 
 Answer = Callable[[Any], None]
-"""Receives the messages, an exception, or None when the node shuts down."""
+"""Callback for the messages, an exception, or None when the node shuts down."""
 
 
 class Takes:

@@ -32,7 +32,7 @@ UNREADABLE = SlimFrame("", {})
 
 
 class Splitter:
-    """Splits arriving bytes at NULs."""
+    """A splitter of arriving bytes at NULs."""
 
     def __init__(self, max_frame: int) -> None:
         self._max_frame = max_frame

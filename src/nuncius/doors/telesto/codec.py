@@ -62,7 +62,7 @@ def detect(first: bytes) -> Dialect:
 
 
 class Codec:
-    """One side of a connection: receives packets of one direction and sends those of the other."""
+    """One side of a connection. It receives packets of one direction and sends those of the other."""
 
     def __init__(self, dialect: Dialect, receives: type[Request] | type[Answer] = Request) -> None:
         self.dialect = dialect

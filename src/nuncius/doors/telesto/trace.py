@@ -113,7 +113,7 @@ class NodeTrace:
 
 
 class Stopwatch:
-    """Measures the requests of one connection."""
+    """The times of one connection's requests."""
 
     def __init__(self, trace: NodeTrace) -> None:
         self._trace = trace

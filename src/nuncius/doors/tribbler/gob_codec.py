@@ -125,7 +125,7 @@ _registry = _Registry()
 
 
 class Encoder:
-    """Encodes one direction of a connection. Each type is described once, before its first value."""
+    """Encoder of one direction of a connection. Each type is described once, before its first value."""
 
     def __init__(self) -> None:
         self._described: set[int] = set()

@@ -48,7 +48,7 @@ class Message:
 
 
 class Decoder:
-    """Decodes one direction of a connection."""
+    """Decoder of one direction of a connection."""
 
     def __init__(self, most: int = MAX_MESSAGE) -> None:
         self._most = most

@@ -11,7 +11,7 @@ import msgspec
 class Method:
     arguments: type[msgspec.Struct]
     call: Callable[[Any], Awaitable[msgspec.Struct]]
-    """Returns the reply to the arguments. An exception is sent to the caller as its error."""
+    """Coroutine function that returns the reply. Its exceptions are sent to the caller as errors."""
     reads: bool = False
     """True if answers may be large and the method never waits for leases of other clients. Such calls are
     limited by `Replies`."""

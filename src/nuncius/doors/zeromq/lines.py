@@ -60,8 +60,8 @@ class Line:
             self.advance()
 
     def advance(self) -> None:
-        """Start the requests that may run. If `begin` returns False, the request stays first, and `begin`
-        must call again later."""
+        """Start the requests that may run. If `begin` returns False, the request stays first in the line, and
+        the session calls `advance` again later."""
         if self._advancing:
             return
         self._advancing = True

@@ -1,8 +1,8 @@
-"""Requests and answers of the report's tables, as frames of ZeroMQ messages.
+"""Encode and decode requests and answers of the report's tables, as frames of ZeroMQ messages.
 
-A request is one frame of text, its fields separated by blanks, as the authors' programs send it; or one frame
-a field, as the tables can be read. It is answered in its own form. The text form is text: UTF-8, and a body
-that is none is shown with U+FFFD for what cannot be decoded. In the other form a body is any bytes.
+A request is one frame of text with its fields separated by blanks, as the authors' programs send it, or one
+frame per field, as the tables may be read. The answer has the form of its request. The text form is UTF-8; a
+body that is not is sent with U+FFFD for undecodable bytes. In the other form a body is any bytes.
 
     p PUBLISHER TOPIC COUNT TEXT      a SUBSCRIBERS | e COUNT_THERE_IS
     g SUBSCRIBER TOPIC ID             a LATEST_ID TEXT | e LATEST_ID | e ns
@@ -10,8 +10,8 @@ that is none is shown with U+FFFD for what cannot be decoded. In the other form 
     u SUBSCRIBER TOPIC                a | e ns
     anything else                     i
 
-Two fields more than the report has, which its clients never send: `g ... wait=SECONDS` waits for the message,
-and `s ... resume` is told in `e as LAST_ID` which id it confirmed last.
+There are two fields besides those of the report, which its clients never send: `g ... wait=SECONDS` waits for
+the message, and the answer to `s ... resume` is `e as LAST_ID`, with the id that was confirmed last.
 """
 
 from collections.abc import Sequence

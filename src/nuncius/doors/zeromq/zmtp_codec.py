@@ -75,7 +75,8 @@ READY = _command(b"READY", _properties(Socket_Type=b"ROUTER", Identity=b""))
 
 
 class Decoder:
-    """Decodes one connection, from its first byte. `to_say` is what the protocol itself has to send next."""
+    """Decoder of one connection, from its first byte. `to_say` is what the protocol itself has to send
+    next."""
 
     def __init__(self, max_message: int) -> None:
         self._max_message = max_message

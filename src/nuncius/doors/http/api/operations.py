@@ -151,7 +151,7 @@ class Options:
 
 
 class Router:
-    """Finds the operation of a path, part by part: names may contain anything, a slash as %2F, too."""
+    """Router from paths to operations, part by part: names may contain anything, a slash as %2F, too."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:
         self._root: dict[bytes | None, Any] = {}

@@ -35,7 +35,7 @@ class WatchedHttp(HttpToolsProtocol):
         self._began_at = self._heard_at = self.loop.time()
         self.bytes_in = 0
         self.unfinished = 0
-        """Bytes since the last end of a head, of a piece of a body or of a request."""
+        """Bytes since a head, a piece of a body or a request last ended."""
         self._has_asked = False
         self._answering: RequestResponseCycle | None = None
         self._corked = Corked(transport)
@@ -135,7 +135,8 @@ class WatchedHttp(HttpToolsProtocol):
 
 
 class WatchedWebSocket(WebSocketsSansIOProtocol):
-    """Counts incomplete messages and written bytes; the session's own wire is watched as well."""
+    """A WebSocket connection with its incomplete messages and written bytes counted; the session's own wire
+    is watched as well."""
 
     def __init__(self, broker: Broker, **options: Any) -> None:
         super().__init__(**options)

@@ -88,8 +88,8 @@ async def read_as_member(
 async def confirm_as_member(
     desk: Desk, topic: Name, subscription: Name, member: Number, body: Confirmation
 ) -> None:
-    """Confirm everything below these positions. Refused, with a conflict, if a partition was not the member's
-    all the time since that generation: its messages then go to another member."""
+    """Confirm everything below these positions. Refused, with a conflict, if the member has not held a
+    partition without interruption since that generation: its messages then go to another member."""
     await desk.broker.groups.check(member, topic, subscription)
     partitions = [each.partition for each in body.positions]
     positions = [each.position for each in body.positions]

@@ -1,4 +1,4 @@
-"""Health: active producers, consumers and brokers, and those without a heartbeat for too long."""
+"""Health: producers, consumers and brokers that are active, and those silent for too long."""
 
 from typing import Literal
 

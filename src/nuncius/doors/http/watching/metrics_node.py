@@ -1,4 +1,4 @@
-"""Metrics of this process: connections, messages by listener and queue, and durations of store batches."""
+"""Metrics of this process: connections, messages by listener and kind, and durations of store batches."""
 
 from collections.abc import Iterable, Iterator, Sequence
 

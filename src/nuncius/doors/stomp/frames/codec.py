@@ -63,8 +63,8 @@ def cut(data: bytes) -> Iterator[bytes]:
 
 
 class Decoder:
-    """Decodes the frames of one connection, in one version. `ProtocolError` is raised after the frames before
-    it were returned."""
+    """Decoder of one connection's frames, in one version. It raises `ProtocolError` after it has returned the
+    frames before the error."""
 
     def __init__(self, version: Version, limits: FrameLimits) -> None:
         self._version = version

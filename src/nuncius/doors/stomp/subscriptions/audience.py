@@ -9,8 +9,8 @@ MOST = 10_000  # topics to remember
 
 
 class Audience:
-    """Counts the subscribers of this node's slim connections. Other subscribers are looked up in the store,
-    and the result is cached for a moment."""
+    """Known subscribers. Those of this node's slim connections are counted; others are looked up in the
+    store, and the result is cached for a moment."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
