@@ -1,1 +1,1 @@
-"""Doors: a protocol each, from bytes to broker calls and back."""
+"""Listeners: one package per protocol, from bytes to broker calls and back."""

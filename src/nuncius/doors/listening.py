@@ -1,7 +1,7 @@
-"""Listening sockets of doors.
+"""Listening sockets.
 
 A node opens them before it does anything else: from then on clients can connect, and wait in the kernel until
-a door serves them.
+a listener serves them.
 """
 
 import errno
@@ -9,16 +9,16 @@ import socket
 from collections.abc import Iterable, Sequence
 
 BACKLOG = 2048
-"""Connections that may wait; the system has a limit of its own (net.core.somaxconn), too."""
-ATTEMPTS = 20  # to find a number that is free on all addresses of a host
-# A machine that vanishes without a word is noticed within a minute, and what its connections had in hand is
-# given back. Connections inherit this from the socket that listens.
+"""Connections that may wait to be accepted; the system has its own limit, too (net.core.somaxconn)."""
+ATTEMPTS = 20  # to find a port that is free on all addresses of a host
+# A machine that disappears without closing its connections is noticed within a minute, and the messages in
+# flight on them are redelivered. Connections inherit these options from the listening socket.
 KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     *(
         (socket.IPPROTO_TCP, getattr(socket, option), value)
         for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
-        if hasattr(socket, option)  # macOS calls the first one otherwise
+        if hasattr(socket, option)  # macOS has another name for the first one
     ),
 )
 _MISSING = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}  # `localhost` may name an address that is switched off
@@ -27,19 +27,19 @@ Address = tuple[socket.AddressFamily, tuple[str, int, *tuple[int, ...]]]
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
-    """Listen on every address of a host, under one port number. 0 is any free one."""
+    """Listen on every address of a host, under one port number. 0 selects any free port."""
     return _start(_bind(host, port, share=False))
 
 
 def listen_for_workers(host: str, port: int, workers: int) -> list[list[socket.socket]]:
     """Listen several times on one port: the kernel spreads connections over the sockets of the workers."""
-    found = _bind(host, port, share=False)  # fails if another program is there, even one that would share
+    found = _bind(host, port, share=False)  # fails if another program has the port, even with SO_REUSEPORT
     number = port_of(found)
     close(found)
     made: list[list[socket.socket]] = []
     try:
         for _ in range(workers):
-            made.append(_start(_bind(host, number, share=True)))  # noqa: PERF401 - what is open gets closed
+            made.append(_start(_bind(host, number, share=True)))  # noqa: PERF401 - open sockets get closed
     except BaseException:
         for sockets in made:
             close(sockets)
@@ -69,7 +69,7 @@ def _start(sockets: list[socket.socket]) -> list[socket.socket]:
 
 
 def _bind(host: str, port: int, *, share: bool) -> list[socket.socket]:
-    """Bind a socket to each address of a host, to any number that is free on all of them if the port is 0."""
+    """Bind a socket to each address of a host. If the port is 0, find one that is free on all of them."""
     addresses = _addresses(host, port)
     for attempt in range(ATTEMPTS):
         try:

@@ -1,4 +1,4 @@
-"""What every TCP door does alike: it listens, counts its connections, and ends them politely."""
+"""Base of every TCP listener: accept connections, count them, close them after their answers."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ FINISH_SECONDS = 10.0
 
 
 class TcpDoor(ABC):
-    """A door says in `greet` who answers a new connection."""
+    """A listener of one protocol. `greet` returns the session of a new connection."""
 
     def __init__(self, broker: Broker, max_connections: int = MAX_CONNECTIONS) -> None:
         self._broker = broker
@@ -35,12 +35,12 @@ class TcpDoor(ABC):
         self.count_as(self.name)
 
     def count_as(self, name: str) -> None:
-        """Count connections whose `door` is this name under it."""
+        """Count the connections whose `door` is this name."""
         self._broker.counters.doors[name] = Counted(name, self.wires, self._servers)
 
     @abstractmethod
     def greet(self, wire: Wire) -> Session:
-        """Who speaks with the client on this wire."""
+        """Return the session that serves the client on this wire."""
 
     async def open(self, host: str, port: int, *, sockets: Sequence[socket.socket] = ()) -> int:
         """Serve these listening sockets, or new ones for the address. Return the port."""
@@ -59,7 +59,7 @@ class TcpDoor(ABC):
         return len(self.wires)
 
     def welcome(self, wire: Wire) -> Session:
-        """The session of a new connection, wherever it comes from; one too many is closed at once."""
+        """Return the session of a new connection. Close the connection at once if it exceeds the limit."""
         wire.door, wire.number = self.name, next(self._numbers)
         self._watch.begin()
         if len(self.wires) > self._max_connections:
@@ -68,7 +68,7 @@ class TcpDoor(ABC):
         return self.greet(wire)
 
     async def close(self) -> None:
-        """No new connections; the ones there are get answers to what they asked, then end."""
+        """Accept no new connections. Answer the open requests of the existing ones, then close them."""
         for server in self._servers:
             server.close()
         if self.wires:
@@ -82,7 +82,7 @@ class TcpDoor(ABC):
 
 
 class Counted:
-    """The connections of a door that are counted under one name."""
+    """The connections of a listener that are counted under one name."""
 
     def __init__(self, name: str, wires: set[Wire], servers: Sequence[asyncio.Server]) -> None:
         self._name = name
@@ -116,7 +116,7 @@ async def _finish(wire: Wire) -> None:
 
 
 def _describe(door: str, wire: Wire, wall: float) -> ConnectionFacts:
-    """`wall` is the time on the wall when the loop's clock showed 0."""
+    """Describe a connection. `wall` is the Unix time at which the loop's clock showed 0."""
     client = getattr(wire.session, "client", None)
     return ConnectionFacts(
         f"{door}-{wire.number}",

@@ -1,8 +1,9 @@
-"""Socket glue for TCP doors: one write per turn of the loop, and no reading from overloaded clients.
+"""Connect sockets and sessions: one write per turn of the loop, and backpressure for overloaded clients.
 
-A session is what a protocol makes of the bytes. The wire calls it with what arrives and carries away what it
-sends. It stops reading the socket while the client does not read its answers, while the client has too
-much unanswered, or while the whole node has; what a client does not read counts in the node's budget.
+A session implements a protocol. The wire passes it the bytes that arrive and writes the bytes that it sends.
+The wire stops reading the socket while the client does not read its answers, while too many bytes of the
+client's requests are unanswered, or while the whole node has too much to answer; bytes that a client does not
+read count in the node's memory budget.
 """
 
 import asyncio
@@ -21,24 +22,24 @@ WRITE_BUFFER = 1 << 20
 
 class Session(Protocol):
     def received(self, data: bytes) -> None:
-        """Bytes arrived."""
+        """Handle bytes from the client."""
 
     def lost(self) -> None:
-        """The connection is gone."""
+        """Handle the loss of the connection."""
 
     async def finish(self) -> None:
-        """Answer what was accepted, then `wire.close()`."""
+        """Answer the accepted requests, then call `wire.close()`."""
 
     def break_off(self, reason: str) -> None:
-        """Tell the client why in the protocol's own way, as far as it has one, then `wire.close()`."""
+        """Send the reason as an error, if the protocol has one, then call `wire.close()`."""
 
 
 def _nobody_waits() -> None:
-    """For sessions that do not want to know."""
+    """Do nothing: the default of `on_writable`."""
 
 
 def _nothing_is_owed() -> bool:
-    """For sessions that end with what the client has to say."""
+    """Return False, the default of `on_end`: the connection ends when the client closes its side."""
     return False
 
 
@@ -55,7 +56,7 @@ class Wire(asyncio.Protocol):
         self._wires = wires
         self._limits = limits
         self._out: list[bytes] = []
-        self._has_large = False  # one of them is
+        self._has_large = False  # `_out` has an item over LARGE
         self._unanswered = 0
         self._reading = True
         self._closing = False
@@ -65,22 +66,23 @@ class Wire(asyncio.Protocol):
         self._idle.set()
         self._gone = asyncio.Event()
         self.known_as = ""
-        """The name by which the other side introduced itself, where its session does not know it."""
+        """The client's name in the protocol, if the session does not store it."""
         self.door = ""
         self.number = 0
-        """Which of its door's connections it is."""
+        """The connection's number within its listener."""
         self.bytes_in = self.bytes_out = 0
         self.is_greeted = False
-        """Set by the session when the client has introduced itself, or sent its first request."""
+        """True when the client has introduced itself, or sent its first request. Set by the session."""
         self.replies = Replies(pressure, self.is_stalled, self.writable, limits.max_body)
         self.on_writable: Callable[[], None] = _nobody_waits
         self.on_end: Callable[[], bool] = _nothing_is_owed
-        """The client will not say more. True: the session still has answers for it, and closes afterwards."""
+        """Called when the client has closed its side. Return True to send outstanding answers first; the
+        session then closes."""
 
-    # What sessions use
+    # Used by sessions
 
     def send(self, data: bytes) -> None:
-        """Everything sent in one turn of the loop goes out as one write."""
+        """Send bytes. All bytes sent in one turn of the loop go out as one write."""
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out.append(data)
@@ -88,8 +90,8 @@ class Wire(asyncio.Protocol):
             self._note_large(len(data))
 
     def answer(self, data: bytes, size: int) -> None:
-        """Answers a request of that size. The last answer that is owed goes out at once: there is nothing
-        left that could go with it."""
+        """Answer a request of that size. The last outstanding answer goes out at once, because no other can
+        join its write."""
         self._out.append(data)
         if len(data) > LARGE:
             self._note_large(len(data))
@@ -100,7 +102,7 @@ class Wire(asyncio.Protocol):
             self._loop.call_soon(self._flush)
 
     def accept(self, size: int) -> None:
-        """A request of about that size has to be answered."""
+        """Count a request of about that size as unanswered."""
         self._unanswered += size
         self._pressure.add(size)
         self._idle.clear()
@@ -119,34 +121,34 @@ class Wire(asyncio.Protocol):
         await self._idle.wait()
 
     async def gone(self) -> None:
-        """Returns when the connection is closed and what was sent has left."""
+        """Wait until the connection is closed and all sent bytes have left."""
         await self._gone.wait()
 
     async def writable(self) -> None:
-        """Returns when the client has read enough of what it was sent."""
+        """Wait until the client has read enough of what it was sent."""
         await self._writable.wait()
 
     def is_stalled(self) -> bool:
-        """Whether the client has not read enough of what it was sent; `on_writable` is called when it has."""
+        """Return whether the client has too much left to read. `on_writable` is called when that ends."""
         return not self._writable.is_set()
 
     def close(self) -> None:
-        """Closes after what was sent has gone out."""
+        """Close the connection after all sent bytes have gone out."""
         self._flush()
         self._closing = True
         self._transport.close()
 
     def abort(self) -> None:
-        """Closes at once; what the client has not read is dropped."""
+        """Close the connection at once and drop the bytes that the client has not read."""
         self._closing = True
         self._out.clear()
         self._transport.abort()
 
-    # What asyncio calls
+    # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._loop = asyncio.get_running_loop()
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transport is not a subclass
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER)
         self._wires.add(self)
         self.since = self.heard = self._read_since = self._loop.time()
@@ -157,7 +159,7 @@ class Wire(asyncio.Protocol):
 
     @property
     def peer(self) -> str:
-        """Where the other side is."""
+        """The client's address, HOST:PORT; empty if unknown."""
         name = self._transport.get_extra_info("peername")
         return f"{name[0]}:{name[1]}" if name else ""
 
@@ -242,7 +244,7 @@ class Wire(asyncio.Protocol):
     def _cut_off(self, reason: str) -> None:
         cut_offs.note(self.door, self.peer, reason)
         if self.footprint.unread > SMALL:
-            self.abort()  # a client that does not read cannot be told either
+            self.abort()  # a client that does not read would not get the reason
         else:
             self.session.break_off(reason)
 
@@ -262,18 +264,18 @@ class Wire(asyncio.Protocol):
             self._pressure.when_relieved(self._resume)
             return
         self._reading = True
-        self.heard = self._read_since = self._loop.time()  # what came meanwhile has waited for us
+        self.heard = self._read_since = self._loop.time()  # bytes that arrived during the pause were not read
         self._transport.resume_reading()
 
 
 @dataclass(frozen=True, slots=True)
 class WebSocketPath:
-    """A protocol that is also spoken over WebSocket: where, under which names, and who answers."""
+    """A protocol that is also spoken over WebSocket: its path, its subprotocol names, its sessions."""
 
     path: str
     subprotocols: tuple[str, ...]
     new_session: Callable[[Wire], Session]
     cut: Callable[[bytes], Iterable[bytes]]
-    """What a session sends, cut into messages."""
+    """Split the bytes that a session sends into messages."""
     wires: set[Wire]
-    """Its connections; whoever owns the protocol ends them."""
+    """The protocol's connections; its listener closes them."""

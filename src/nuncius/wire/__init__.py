@@ -1,1 +1,1 @@
-"""The packets of the native protocol and their codec, shared by the client and the listener."""
+"""Packets of the native protocol and their codec, shared by the client and the listener."""

@@ -1,8 +1,8 @@
-"""The native codec: bytes in, packets out, and back. No I/O.
+"""Encode and decode packets of the native protocol. No I/O.
 
 A connection opens with four bytes, MAGIC. Telesto's own framings begin with a positive length of two bytes,
-so their first byte is below 0x80, and ours is not. Then frames in both directions: the length of the rest
-as four bytes, big-endian, and a packet of `packets`.
+so their first byte is below 0x80; that of MAGIC is not. Frames follow in both directions: the length of the
+rest as four bytes, big-endian, and a packet of `packets`.
 """
 
 import struct
@@ -22,43 +22,43 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class ProtocolError(Exception):
-    """The other side does not speak this protocol (any more); the connection is of no use."""
+    """The other side does not speak this protocol (any more); the connection must end."""
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """A whole frame that is no packet we know; the next one may be. `request` is 0 if it has none."""
+    """A complete frame that is no known packet; the next one may be. `request` is 0 if it has none."""
 
     request: int
     reason: str
 
 
 def encode(packet: Packet) -> bytes:
-    """A packet as a frame."""
+    """Encode a packet as a frame."""
     payload = _encoder.encode(packet)
     return _length.pack(len(payload)) + payload
 
 
 class Decoder:
-    """Turns bytes, however they are cut, into packets of one direction."""
+    """Decoder of packets of one direction, from bytes in pieces of any size."""
 
     def __init__(self, packets: tuple[type[Packet], ...], max_frame: int = MAX_FRAME) -> None:
         self._decode = msgspec.msgpack.Decoder(Union[packets]).decode  # noqa: UP007  (made at run time)
         self._max_frame = max_frame
         self._buffer = bytearray()
-        self._needed = 4  # bytes in the buffer before it is worth looking again
+        self._needed = 4  # bytes in the buffer that the next packet needs
 
     @property
     def incomplete(self) -> int:
-        """Bytes of a packet whose end has not come yet."""
+        """Bytes of an incomplete packet."""
         return len(self._buffer)
 
     def clear(self) -> None:
-        """Forget what has begun."""
+        """Drop an incomplete packet."""
         self._buffer.clear()
 
     def receive(self, data: bytes) -> Iterator[Any]:
-        """Packets that are complete now, in order, with Unreadable in place of those that make no sense.
-        Raises ProtocolError when there is no telling where the next one begins."""
+        """Yield complete packets, in order, and Unreadable for invalid ones. Raise ProtocolError if the start
+        of the next packet cannot be found."""
         if self._buffer:
             self._buffer += data
             if len(self._buffer) < self._needed:
@@ -86,17 +86,18 @@ class Decoder:
 
 
 def requests(max_frame: int = MAX_FRAME) -> Decoder:
-    """For the node's side."""
+    """Return a decoder for the node's side."""
     return Decoder(REQUESTS, max_frame)
 
 
 def answers() -> Decoder:
-    """For the client's side. It has asked for them, so an answer may be as long as a frame can be."""
+    """Return a decoder for the client's side. The client requested the answers, so they may be as long as a
+    frame can be."""
     return Decoder(ANSWERS, MAX_ANSWER)
 
 
 def _request_of(frame: bytes) -> int:
-    """The request id of a packet that could not be decoded, so that its sender can be told."""
+    """Return the request id of a packet that could not be decoded, for the error to its sender."""
     try:
         fields = msgspec.msgpack.decode(frame)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

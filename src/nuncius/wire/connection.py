@@ -1,10 +1,10 @@
-"""Packets about the connection itself, its client, and what went wrong."""
+"""Packets about the connection, its client, and errors."""
 
 import msgspec
 
 
 class Packet(msgspec.Struct, array_like=True, gc=False):
-    """What every packet has: the number by which answers find their requests."""
+    """The base of every packet: the number that links an answer to its request."""
 
     request: int
 

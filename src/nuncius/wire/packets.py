@@ -1,9 +1,9 @@
-"""The native protocol's packets, declared once.
+"""The packets of the native protocol, declared once.
 
-Telesto's packet idea grown up: every packet has a method id and a request id that the answer repeats. This
-table is all there is to know about the payloads: encoding, decoding and the tables in docs/protocol.md
-follow from it. A payload is the MessagePack array [method id, field, field, ...] in the order given
-here; fields with a default may be missing at the end, so fields can be added.
+Like Telesto's packets, each has a method id, and a request id that its answer repeats. This table defines the
+payloads completely: encoding, decoding and the tables in docs/protocol.md follow from it. A payload is the
+MessagePack array [method id, field, field, ...] in the order given here; fields with a default may be missing
+at the end, so fields can be added.
 
 Odd ids go from client to node, even ids from node to client. Headers are JSON text, an object of strings.
 Times are microseconds since 1970. Columns instead of rows: lists of one packet that stand for the same

@@ -1,1 +1,1 @@
-"""HTTP: the report's partitioned queue, an API of our own under /v1, and the way in for WebSockets."""
+"""HTTP: the report's partitioned queue, the API under /v1, and WebSockets."""

@@ -1,4 +1,4 @@
-"""Whether the store answers, for those who cannot wait for it."""
+"""Check whether the store answers, within a deadline."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -8,8 +8,8 @@ from nuncius.broker.errors import StoreError
 
 
 async def in_time(asked: Awaitable[None], seconds: float) -> bool:
-    """Whether the store has answered. One that hangs does not let go of a question that is given up; nobody
-    waits for that."""
+    """Return whether the store answers within `seconds`. A store that hangs may not end a cancelled query;
+    the end of that is not awaited."""
     asking = asyncio.ensure_future(asked)
     await asyncio.wait([asking], timeout=seconds)
     if not asking.done():
@@ -23,7 +23,7 @@ async def in_time(asked: Awaitable[None], seconds: float) -> bool:
 
 
 def give_up(task: asyncio.Future[Any]) -> None:
-    """Cancel a task without waiting for it, whatever becomes of it."""
+    """Cancel a task without waiting for it. Its result or exception is ignored."""
     task.add_done_callback(_forget)
     task.cancel()
 

@@ -1,4 +1,4 @@
-"""From a request to its endpoint."""
+"""Route a request to its endpoint."""
 
 import logging
 import time
@@ -49,7 +49,7 @@ class App:
             return
         start = time.perf_counter()
         path: bytes = scope["raw_path"]
-        if path.startswith(b"//"):  # of a client whose address ends with a slash
+        if path.startswith(b"//"):  # from a client whose base URL ends with a slash
             path = b"/" + path.lstrip(b"/")
         if self._shares and not is_console(path):
             send = cors.sharing(self._origins, scope, send)
@@ -88,7 +88,7 @@ class App:
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._origins.admit(scope):
             await self._websockets(scope, receive, send)
-        else:  # before it is accepted this is a 403
+        else:  # before acceptance this is a 403
             await send({"type": "websocket.close"})
 
     async def _operate(self, exchange: Exchange, path: bytes) -> str:
@@ -105,7 +105,7 @@ class App:
 
 
 async def _refuse(exchange: Exchange, path: bytes, error: Failed) -> None:
-    """Answer with an error, in the shape of the API that the path belongs to."""
+    """Answer with an error, in the form of the API that the path belongs to."""
     if path.startswith(b"/v1"):
         await exchange.answer(error.status, problem(error.word, str(error)), headers=error.headers)
     else:

@@ -1,4 +1,4 @@
-"""What every endpoint works with."""
+"""Services that every endpoint uses."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,12 +26,11 @@ class Desk:
 
     @property
     def max_request(self) -> int:
-        """Bytes of a request: messages in JSON take more room than they have bytes."""
+        """The largest request in bytes: a message in JSON takes more bytes than its body has."""
         return 4 * self.broker.limits.max_body + (1 << 20)
 
     async def identity(self, key: str, content: Sequence[object], *whose: str) -> Publisher:
-        """Return the publisher under which messages are stored once, however often this content is sent with
-        this key."""
+        """Return the publisher that stores this content once, however often it is sent with this key."""
         name = identity.publisher_name(*whose, key)
         return await self.broker.publishers.claim(name, identity.fingerprint(*content))
 
@@ -45,7 +44,7 @@ class Desk:
         partition: int | None = None,
         publisher: Publisher | None = None,
     ) -> Placed:
-        """Publishes messages together; the topic grows if it has too many."""
+        """Publish messages together; then let the topic grow if it has too many."""
         published, done = future.new()
         self.broker.topics.publish_soon(
             topic,

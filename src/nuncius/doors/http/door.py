@@ -1,4 +1,4 @@
-"""The HTTP port: uvicorn for how it comes over the wire, starlette for WebSockets, `App` for the rest."""
+"""The HTTP port: uvicorn speaks HTTP, starlette serves WebSockets, `App` handles the rest."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ MAX_CONNECTIONS = 10_000
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own ideas about signals: the node decides when to stop."""
+    """uvicorn without its signal handlers: the node decides when to stop."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -132,7 +132,7 @@ class HttpDoor:
         return set() if self._server is None else self._server.server_state.connections
 
     async def close(self) -> None:
-        """No new connections; what was asked is answered, who waits is told that it is in vain."""
+        """Accept no new connections, answer open requests, and end those that wait for messages."""
         self.desk.closing.set()
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True

@@ -1,4 +1,4 @@
-"""Errors as the API under /v1 answers them: a status, a word for programs and a sentence for people."""
+"""Map errors to answers of the API under /v1: a status, a word for programs and a sentence for people."""
 
 from typing import Literal
 
@@ -38,19 +38,19 @@ Word = Literal[
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """What is wrong."""
+    """An error: a word for programs and a sentence for people."""
 
     error: Word
     message: str
 
 
 def problem(word: Word, message: str) -> bytes:
-    """Return the body of an answer that is a problem."""
+    """Return the body of an error answer."""
     return msgspec.json.encode(Problem(word, message))
 
 
 class Failed(Exception):
-    """An answer that is a problem."""
+    """An error answer of the API."""
 
     def __init__(self, status: int, word: Word, message: str, headers: Headers = ()) -> None:
         super().__init__(message)
@@ -59,7 +59,7 @@ class Failed(Exception):
         self.headers = headers
 
 
-# The first that fits.
+# The first match counts.
 _STATUS: tuple[tuple[type[Exception], int, Word], ...] = (
     (TooLarge, 413, "too_large"),
     (UnknownCoding, 415, "unsupported_media_type"),
@@ -78,7 +78,7 @@ EXPECTED: tuple[type[Exception], ...] = (Failed, BrokerError, StoreError, msgspe
 
 
 def failed(error: Exception) -> Failed:
-    """How to answer one of the EXPECTED errors."""
+    """Return the answer to one of the EXPECTED errors."""
     if isinstance(error, Failed):
         return error
     for kind, status, word in _STATUS:

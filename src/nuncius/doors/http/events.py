@@ -1,7 +1,7 @@
 """Server-sent events: a subscription's messages as a stream.
 
-The id of an event says where the stream stands behind it, for every partition that it has moved in:
-`1:17,2:5`. An id costs little, because within a piece of a partition only one number changes.
+The id of an event is the stream's position after it, for every partition in which it has moved: `1:17,2:5`.
+An id costs little, because within a piece of a partition only one number changes.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from nuncius.doors.http.v1.model import INT64, messages_of
 
 CONTENT_TYPE = b"text/event-stream"
 PIECE = 200  # messages at a time
-ALIVE_SECONDS = 15.0  # after so long without an event a comment says that there is somebody
+ALIVE_SECONDS = 15.0  # without an event for this time, a comment keeps the stream alive
 
 _encode = msgspec.json.Encoder().encode
 
 
 def go_to(reader: Reader, last_event_id: str) -> None:
-    """Puts the reader where an event with this id left off. Partitions that it does not name are where the
-    subscription is."""
+    """Move the reader to the position after the event with this id. Partitions that it does not name stay at
+    the subscription's position."""
     for word in last_event_id.split(","):
         partition, _, position = word.strip().partition(":")
         known = reader.places.get(int(partition)) if partition.isdecimal() and len(partition) < 10 else None
@@ -34,7 +34,8 @@ def go_to(reader: Reader, last_event_id: str) -> None:
 
 
 async def stream(exchange: Exchange, reader: Reader, confirmed: dict[int, int]) -> None:
-    """Sends events until the client goes or the door closes. Ids say what differs from what is confirmed."""
+    """Send events until the client disconnects or the node stops. Ids contain the positions that differ from
+    the confirmed ones."""
     await exchange.begin(200, CONTENT_TYPE, [(b"cache-control", b"no-store")])
     if exchange.method == "HEAD":
         await exchange.end()
@@ -44,7 +45,7 @@ async def stream(exchange: Exchange, reader: Reader, confirmed: dict[int, int]) 
     except Disconnected:
         if exchange.closing.is_set():
             await exchange.end()
-    except (BrokerError, StoreError):  # who comes back is told what it is
+    except (BrokerError, StoreError):  # a client that reconnects gets the error
         await exchange.end()
 
 
@@ -66,7 +67,7 @@ async def _send(exchange: Exchange, reader: Reader, confirmed: dict[int, int]) -
 
 
 def _others(reader: Reader, confirmed: dict[int, int], partition: int) -> bytes:
-    """Where the stream stands in other partitions, as far as it has moved there."""
+    """Return the stream's positions in other partitions, if it has moved there."""
     moved = [
         b"%d:%d," % (each, position)
         for each, (_, position) in sorted(reader.places.items())

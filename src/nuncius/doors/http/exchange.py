@@ -1,4 +1,4 @@
-"""One request and its answer: a thin skin over ASGI; the path of messages cannot afford a thick one."""
+"""One request and its answer: a thin layer over ASGI, because every message takes this path."""
 
 import asyncio
 import contextlib
@@ -22,15 +22,15 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 JSON = b"application/json"
 MAX_QUERY_FIELDS = 100
-REFUSED = 400  # from this status on an answer is an error: short, and read by programs that know few headers
+REFUSED = 400  # from this status on an answer is an error: short, and often read by programs without gzip
 CONNECTION = "nuncius.connection"
-"""Under this name a request's scope has its connection."""
+"""The key of the connection in a request's scope."""
 
 T = TypeVar("T")
 
 
 class Disconnected(Exception):
-    """The client has gone, or the door closes; nobody waits for an answer."""
+    """The client has disconnected, or the node stops: there is no answer to send."""
 
 
 class Exchange:
@@ -64,14 +64,14 @@ class Exchange:
         return self.scope["method"]  # type: ignore[no-any-return]
 
     def header(self, name: bytes) -> str | None:
-        """The first header of that (lower case) name."""
+        """Return the first header of that (lower case) name."""
         for key, value in self.scope["headers"]:
             if key == name:
                 return value.decode("latin-1")  # type: ignore[no-any-return]
         return None
 
     def query(self) -> dict[str, str]:
-        """The fields of the query string; of several with the same name the last."""
+        """Return the fields of the query string; of several with the same name the last."""
         text: bytes = self.scope["query_string"]
         if not text:
             return {}
@@ -87,8 +87,8 @@ class Exchange:
         return dict(pairs)
 
     async def body(self, most: int, *, is_wanted: bool = True) -> bytes:
-        """Return the whole body, without its content coding if it is wanted. While the node has more to do
-        than it can, nothing is read."""
+        """Return the whole body, without its content coding if `is_wanted`. Nothing is read while the node is
+        overloaded."""
         if self.pressure.is_high:
             await self._relieved()
         await self._connection.writable()
@@ -107,29 +107,29 @@ class Exchange:
         return body
 
     def _codings(self) -> str:
-        """Return the content codings of the body, of all headers that name some."""
+        """Return the content codings of the body, from all headers."""
         named = [value for name, value in self.scope["headers"] if name == b"content-encoding"]
         return b", ".join(named).decode("latin-1")
 
     def done(self) -> None:
-        """The request is answered."""
+        """Stop counting the request as open."""
         self.pressure.remove(self._accepted)
         self._accepted = 0
 
     @property
     def replies(self) -> Replies:
-        """Where answers that may be large are looked up in turn."""
+        """The connection's limit on concurrent lookups of large answers."""
         return self._connection.replies
 
     async def _piece(self) -> tuple[bytes, bool]:
-        """What comes next of the body, and whether there is more."""
+        """Return the next piece of the body, and whether there is more."""
         message = await self._receive()
         if message["type"] == "http.disconnect":
             raise Disconnected
         return message.get("body", b""), message.get("more_body", False)
 
     async def _with_the_rest(self, first: bytes, most: int) -> bytes:
-        """The body that begins with this; no more of it than tells that it is too large."""
+        """Return the body that begins with `first`; if it is too large, only enough of it to tell."""
         parts, size, more = [first], len(first), True
         footprint = self._connection.footprint
         try:
@@ -143,7 +143,7 @@ class Exchange:
             return b"".join(parts)
         finally:
             footprint.begin(0)
-            parts.clear()  # else they would live as long as the traceback of an error
+            parts.clear()  # otherwise the traceback of an error would keep them
 
     async def _relieved(self) -> None:
         relieved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -180,29 +180,29 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": content})
 
     async def nothing(self, status: int, headers: Headers = ()) -> None:
-        """Send an answer without a body, which may not even say that its length is 0."""
+        """Send an answer without a body, which may not even have a content-length of 0."""
         self.begun = True
         self.status = status
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers]})
         await self._send({"type": "http.response.body", "body": b""})
 
     async def begin(self, status: int, content_type: bytes, headers: Headers = ()) -> None:
-        """An answer that comes bit by bit."""
+        """Begin a streamed answer."""
         self.begun = True
         self.status = status
         head = {"type": "http.response.start", "status": status}
         await self._send({**head, "headers": [(b"content-type", content_type), *headers]})
 
     async def more(self, content: bytes) -> None:
-        """Waits while the client does not keep up."""
+        """Send a piece of a streamed answer. Wait while the client does not keep up."""
         await self._send({"type": "http.response.body", "body": content, "more_body": True})
 
     async def end(self) -> None:
         await self._send({"type": "http.response.body", "body": b""})
 
     async def while_connected(self, work: Awaitable[T]) -> T:
-        """The result of some work that may take long; it is given up when the client goes or the door closes.
-        To be called when the body has been read."""
+        """Return the result of work that may take long. Give it up when the client disconnects or the node
+        stops. Call this after the body has been read."""
         working = asyncio.ensure_future(work)
         leaving = [asyncio.ensure_future(self._gone()), asyncio.ensure_future(self.closing.wait())]
         try:

@@ -1,6 +1,6 @@
-"""Endpoints whose path is always the same: the report's API, the pages, signs of life.
+"""Endpoints with fixed paths: the report's API, the pages, health checks.
 
-Beside its own methods each has HEAD where GET changes nothing, OPTIONS, and an answer to every other method.
+Besides its own methods each has HEAD if GET changes nothing, OPTIONS, and an answer to every other method.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from nuncius.doors.http.web.origins import consumes
 from nuncius.doors.http.web.pages import Plain
 
 Endpoint = Callable[[Exchange], Awaitable[None]]
-OTHER = ""  # stands for every method that a path does not take
+OTHER = ""  # stands for every method that a path does not support
 
 
 def endpoints(
@@ -25,12 +25,12 @@ def endpoints(
     found = {path: _complete(path, methods, 400) for path, methods in Report(desk, dialect).endpoints.items()}
     for path, methods in Plain(desk, operations).endpoints.items():
         found[path] = _complete(path, methods, 405)
-    found[b"*"] = _complete(b"*", {}, 400)  # OPTIONS asks so about no path in particular
+    found[b"*"] = _complete(b"*", {}, 400)  # OPTIONS may ask about no path in particular
     return found
 
 
 def _complete(path: bytes, methods: Mapping[str, Endpoint], status: int) -> dict[str, Endpoint]:
-    """Add what every path answers. `status` is for methods that it does not take."""
+    """Add the methods that every path answers. `status` is for unsupported methods."""
     own = dict(methods)
     if "GET" in own and not consumes(path):
         own["HEAD"] = own["GET"]

@@ -1,4 +1,4 @@
-"""Requests with a key of their own, so that they can be repeated."""
+"""Idempotency keys, with which clients can repeat requests safely."""
 
 import hashlib
 
@@ -20,8 +20,8 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def fingerprint(*content: object) -> bytes:
-    """Return what tells a request from another one with the same key: the same for the same content, whatever
-    the order of its fields."""
+    """Return a hash of a request's content, which tells it from another request with the same key. It does
+    not depend on the order of fields."""
     return hashlib.sha256(b"\0".join(map(_flat, content))).digest()[:16]
 
 
@@ -30,6 +30,6 @@ def _flat(part: object) -> bytes:
 
 
 def publisher_name(*parts: str) -> str:
-    """Messages of a request with a key are the first and only ones of a publisher of their own."""
+    """Return the publisher for a request with a key: one publisher per request."""
     digest = hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()
     return f"http-{digest}"

@@ -1,6 +1,6 @@
-"""The ring of keys as this node sees it: who has which place, and which keys are hot.
+"""The ring of keys as this node sees it: the nodes' places, and the hot keys.
 
-Each worker has promises and a cache of its own; the node has all of them.
+Each worker grants leases and has a cache of its own; the answer combines them.
 """
 
 import msgspec
@@ -15,15 +15,16 @@ MOST_KEYS = 100
 
 
 class RingPlaceSeen(msgspec.Struct):
-    """Keys whose hash is at this place or before it, after the place before, belong to the node."""
+    """A node's place: it owns the keys whose hash is at this place, or between the previous place and this
+    one."""
 
     place: int
     node: str
 
 
 class RingSeen(msgspec.Struct):
-    """`leases` is how many keys of this node others hold a lease of, `hot_keys` some of them; `cached_bytes`
-    is what this node keeps of others' keys."""
+    """`leases` is the number of this node's keys that other nodes hold a lease of, `hot_keys` some of them;
+    `cached_bytes` is the size of this node's cache of other nodes' keys."""
 
     node: str
     version: int
@@ -34,14 +35,14 @@ class RingSeen(msgspec.Struct):
 
 
 def take_part(broker: Broker) -> None:
-    """Other workers may ask this one for its part."""
+    """Let the other workers of the node ask this one for its part."""
     counters = broker.counters
     broker.siblings.answer("ring", lambda: [] if counters.ring is None else [counters.ring()])
 
 
 @operation("GET", "/v1/ring")
 async def get_ring(desk: Desk) -> RingSeen:
-    """The ring that this node's Tribbler door is part of."""
+    """The ring that this node's Tribbler listener is part of."""
     heard = await desk.broker.siblings.ask("ring", kind=list[RingState])
     states = [state for said in heard.said.values() for state in said]
     if not states:

@@ -1,8 +1,9 @@
-"""A WebSocket that looks like a TCP connection, so that a session cannot tell the difference.
+"""A WebSocket that behaves like a TCP connection, so that sessions need not distinguish them.
 
-What a session sends is cut into the messages of its protocol: many clients expect one at a time, and take no
-more than a few kilobytes. They are text where they are UTF-8, as browsers prefer, else binary. Reading stops
-when the session says so, and writing tells the session when the client does not keep up, exactly as on TCP.
+The bytes that a session sends are split into the messages of its protocol: many clients expect one at a time,
+and accept no more than a few kilobytes. They are sent as text if they are UTF-8, as browsers prefer, else as
+binary. Backpressure works as on TCP: reading stops when the session asks for it, and the session is told when
+the client does not read fast enough.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ class WebSocketTransport(asyncio.Transport):
         self._high = WRITE_BUFFER
         self.wire: Wire
 
-    # What a Wire uses
+    # Used by Wire
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._high = WRITE_BUFFER if high is None else high
@@ -64,10 +65,10 @@ class WebSocketTransport(asyncio.Transport):
         self._socket.scope[CONNECTION].transport.abort()
         self.close()
 
-    # What the endpoint uses
+    # Used by the endpoint
 
     async def receive(self) -> bytes:
-        """The next message; WebSocketDisconnect when there are no more."""
+        """Return the next message. Raise WebSocketDisconnect when there are no more."""
         await self._may_read.wait()
         message = await self._socket.receive()
         if message["type"] == "websocket.disconnect":
@@ -76,10 +77,10 @@ class WebSocketTransport(asyncio.Transport):
         return message["text"].encode() if data is None else data
 
     async def send(self) -> None:
-        """Sends what is written until the connection is closed from this side."""
+        """Send written data until the connection is closed from this side."""
         while True:
             while self._waiting:
-                await self._socket.scope[CONNECTION].writable.wait()  # before there are copies of it
+                await self._socket.scope[CONNECTION].writable.wait()  # before data is copied
                 data = self._waiting.popleft()
                 try:
                     await self._socket.send_text(data.decode())
@@ -98,7 +99,7 @@ class WebSocketTransport(asyncio.Transport):
 
 
 async def carry(socket: WebSocket, path: WebSocketPath, broker: Broker) -> None:
-    """One connection, from its opening to its end."""
+    """Serve one connection, from its opening to its end."""
     offered = socket.scope.get("subprotocols", [])
     await socket.accept(next((each for each in path.subprotocols if each in offered), None))
     transport = WebSocketTransport(socket, path.cut)
@@ -112,7 +113,7 @@ async def carry(socket: WebSocket, path: WebSocketPath, broker: Broker) -> None:
         try:
             for task in (sending, receiving):
                 task.cancel()
-                # A client that goes in the middle of a message is no fault of ours.
+                # A client may disconnect in the middle of a message.
                 with contextlib.suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError, OSError):
                     await task
         finally:

@@ -1,1 +1,1 @@
-"""The native protocol: sessions, what waits, and what is delivered."""
+"""The native protocol: sessions, waiting requests, and deliveries."""

@@ -1,4 +1,4 @@
-"""From the broker's data to that of the packets."""
+"""Convert the broker's data to packets."""
 
 from datetime import datetime
 
@@ -9,7 +9,7 @@ MAX_WAIT = 3600.0
 
 
 def seconds(milliseconds: int) -> float:
-    """A waiting time from outside, within bounds."""
+    """Convert a client's waiting time to seconds, within bounds."""
     return min(max(milliseconds, 0) / 1000, MAX_WAIT)
 
 

@@ -1,4 +1,4 @@
-"""Deliveries to subscriptions over the native protocol: a small task an attached subscription, no task per
+"""Deliver entries to subscriptions over the native protocol: one task per attached subscription, none per
 entry."""
 
 import asyncio
@@ -15,8 +15,8 @@ from nuncius.wire import codec as native
 from nuncius.wire import packets
 from nuncius.wire.packets import Packet
 
-BATCH = 2000  # entries a packet, at most
-MAX_ATTACHED = 1000  # subscriptions a connection, at most
+BATCH = 2000  # entries per packet, at most
+MAX_ATTACHED = 1000  # subscriptions per connection, at most
 
 
 class _Delivery:
@@ -44,13 +44,13 @@ class Deliveries:
             raise InvalidInput(f"a connection attaches to at most {MAX_ATTACHED} subscriptions")
         delivery = self._deliveries[packet.request] = _Delivery(packet.request, packet.credit)
         try:
-            self._subscriptions.pop((packet.topic, packet.subscriber), None)  # it may be another one by now
+            self._subscriptions.pop((packet.topic, packet.subscriber), None)  # it may have been replaced
             subscription = await self._find(packet)
             reader = await self._broker.subscriptions.reader(subscription)
         except BaseException:
             self._drop(delivery)
             raise
-        if self._deliveries.get(packet.request) is delivery:  # nobody has detached it meanwhile
+        if self._deliveries.get(packet.request) is delivery:  # not detached meanwhile
             answering = asyncio.current_task()
             assert answering is not None
             delivery.task = asyncio.get_running_loop().create_task(
@@ -103,7 +103,7 @@ class Deliveries:
     def _confirmed(self, request: int, cost: int, result: Exception | None) -> None:
         answer: Packet = packets.Done(request)
         if result is not None:
-            self._subscriptions.clear()  # it may have been one that is gone
+            self._subscriptions.clear()  # the cached subscription may have been deleted
             answer = error_packet(request, result)
         self._wire.answer(native.encode(answer), cost)
 

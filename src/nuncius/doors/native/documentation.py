@@ -1,8 +1,8 @@
-"""The tables of docs/protocol.md, made from the packets themselves, so that they cannot be wrong.
+"""Make the tables of docs/protocol.md from the packets, so that they match.
 
     python -m nuncius.doors.native.documentation docs/protocol.md
 
-writes them anew between the two marks in the page. A test says when that was forgotten.
+rewrites them between the two marks in the page. A test fails if the page is out of date.
 """
 
 import inspect
@@ -34,7 +34,7 @@ STATES = (
     packets.QueueState,
 )
 
-# What a request is answered with when all goes well; every request may get an Error instead.
+# The answer to a request that succeeds; any request may get an Error instead.
 ANSWERED_WITH: dict[type[Packet], type[Packet] | None] = {
     packets.Hello: packets.Welcome,
     packets.Ping: packets.Pong,
@@ -74,7 +74,7 @@ ANSWERED_WITH: dict[type[Packet], type[Packet] | None] = {
 
 
 def tables() -> str:
-    """All tables, as Markdown."""
+    """Return all tables as Markdown."""
     parts = []
     for title, ids in GROUPS:
         members = sorted((p for p in REQUESTS + ANSWERS if _id(p) in ids), key=_id)
@@ -92,13 +92,13 @@ def tables() -> str:
 
 
 def errors() -> list[tuple[int, str, str]]:
-    """Codes, names and meanings, the meaning from the comment beside each."""
+    """Return codes, names and meanings; the meaning is the comment beside each code."""
     lines = re.findall(r"^    (\w+) = (\d+)  # (.+)$", inspect.getsource(ErrorCode), re.MULTILINE)
     return [(int(code), name, meaning) for name, code, meaning in lines]
 
 
 def fill_in(page: str) -> str:
-    """The page with current tables between its marks."""
+    """Return the page with current tables between its marks."""
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)
     return f"{before}{BEGIN}\n{tables()}{END}{after}"
@@ -136,7 +136,7 @@ def _default(value: object) -> str:
 
 
 def _type(kind: Any) -> str:
-    """A type in MessagePack's words."""
+    """Return the MessagePack name of a type."""
     if get_origin(kind) is list:
         return f"[{_type(get_args(kind)[0])}]"
     if get_origin(kind) is tuple:

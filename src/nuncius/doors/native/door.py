@@ -1,4 +1,4 @@
-"""The Telesto port. The first bytes of a connection tell which of the three framings it speaks."""
+"""The Telesto port. The first bytes of a connection tell which of its three framings it uses."""
 
 import logging
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class Greeting:
-    """A connection that has not said yet what it speaks. It hands over to the session that fits."""
+    """A connection whose protocol is not known yet. It hands over to that protocol's session."""
 
     def __init__(self, broker: Broker, wire: Wire, hold: float, trace: NodeTrace | None) -> None:
         self._broker = broker
@@ -44,19 +44,19 @@ class Greeting:
             session.received(data)
 
     def lost(self) -> None:
-        """Nothing was promised yet."""
+        """Do nothing: no request is open yet."""
 
     async def finish(self) -> None:
         self._wire.close()
 
     def break_off(self, reason: str) -> None:
-        """There is no telling which protocol the client expects an error in."""
+        """Close without an error: the client's protocol is unknown."""
         self._wire.close()
 
 
 class TelestoDoor(TcpDoor):
-    """`hold` is for how many seconds a Telesto read that finds nothing waits for a message; `trace` gets what
-    each Telesto request took."""
+    """`hold` is the number of seconds that a Telesto read waits for a message; `trace` records the duration
+    of each Telesto request."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Errors of the broker as the native protocol says them. The one place where they are mapped."""
+"""Map the broker's errors to those of the native protocol."""
 
 import logging
 import secrets

@@ -1,6 +1,7 @@
-"""What one connection has in hand: messages that were leased to it, and are neither settled nor released.
+"""Leases of one connection: messages that were delivered to it, and neither settled nor released.
 
-The connection is what such a message lives by. When it ends, however it does, what is in hand goes back.
+A lease lasts as long as its connection. When the connection ends, for whatever reason, its messages are
+redelivered.
 """
 
 from collections.abc import Sequence
@@ -23,11 +24,11 @@ class Held:
         self._leases = session.broker.leases
         self._most = session.broker.limits.max_batch
         self._ids: set[int] = set()
-        self._expected = 0  # how many more the requests under way may bring
+        self._expected = 0  # messages that the requests under way may bring
         self._is_over = False
 
     def expect(self, limit: int) -> None:
-        """Somebody asks for up to so many; refused when that may be too many."""
+        """Count a request for up to `limit` messages. Refuse it if the connection could hold too many."""
         under_way = len(self._ids) + self._expected
         if not 1 <= limit <= self._most - under_way:
             raise InvalidInput(
@@ -37,7 +38,7 @@ class Held:
         self._expected += limit
 
     def add(self, limit: int, leased: Sequence[Leased]) -> None:
-        """A request for up to `limit` brought these."""
+        """Record the leases that a request for up to `limit` messages brought."""
         self._expected -= limit
         self._ids.update(one.lease_id for one in leased)
 
@@ -52,7 +53,7 @@ class Held:
         self._leases.release_soon(ids, done, reason=packet.reason, caller=self._session)
 
     def _claim(self, ids: Sequence[int]) -> list[int]:
-        """These are under way to the store: nobody can settle or release them a second time."""
+        """Remove leases from the held ones, so that they cannot be settled or released a second time."""
         if not ids:
             raise InvalidInput("name at least one lease")
         claimed = set(ids)
@@ -76,7 +77,7 @@ class Held:
         self._session.fail(request, cost, result)
 
     def lost(self) -> None:
-        """The connection has ended."""
+        """Return all messages to their queues: the connection has ended."""
         self._is_over = True
         if self._ids:
             self._leases.give_up(list(self._ids), reason=LOST)

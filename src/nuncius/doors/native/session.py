@@ -1,4 +1,4 @@
-"""A connection that speaks the native protocol: packets become broker calls, results become packets."""
+"""Serve a connection of the native protocol: packets become broker calls, results become packets."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -24,12 +24,12 @@ from nuncius.wire.packets import ErrorCode, Packet
 NATIVE = "native"
 ANONYMOUS = Client(0, "", FULL)
 OTHER_REQUESTS = {**TOPIC_REQUESTS, **QUEUE_REQUESTS}
-REQUEST_COST = 300  # bytes of memory an open request takes, besides its frame
+REQUEST_COST = 300  # bytes of memory per open request, besides its frame
 
 
 class NativeSession:
     counted_as = NATIVE
-    """The door under which its messages are counted; Telesto's share its port and package."""
+    """The listener under which its messages are counted. Telesto's sessions share its port and package."""
 
     def __init__(self, broker: Broker, wire: Wire) -> None:
         self.broker = broker
@@ -37,15 +37,15 @@ class NativeSession:
         self.client = ANONYMOUS
         self.publisher: Publisher | None = None
         self._welcomed = False
-        self._behind_hello: list[tuple[Packet, int]] | None = None  # requests, while Hello is under way
+        self._behind_hello: list[tuple[Packet, int]] | None = None  # requests that wait for Hello
         self._closing = False
         self._decoder = native.requests()
         self.replies = wire.replies
         self._held = Held(self)
         self._takes = Takes(self, self._held)
         self._tasks: dict[int, asyncio.Task[Packet]] = {}
-        self._patient: set[int] = set()  # tasks that wait for something to come
-        self._puts = Turns()  # of what is counted
+        self._patient: set[int] = set()  # requests that wait for messages
+        self._puts = Turns()  # puts with a publisher's count
         self._deliveries = Deliveries(broker, wire)
         self._handlers: dict[type[Packet], Callable[[Any, int], None]] = {
             packets.Publish: self._publish,
@@ -60,7 +60,7 @@ class NativeSession:
     # From the wire
 
     def received(self, data: bytes) -> None:
-        cost = REQUEST_COST + len(data)  # of all packets in it; shared out to the first
+        cost = REQUEST_COST + len(data)  # covers all packets in `data`; counted with the first
         try:
             for packet in self._decoder.receive(data):
                 self.wire.accept(cost)
@@ -84,14 +84,14 @@ class NativeSession:
             task.cancel()
 
     async def finish(self) -> None:
-        """No more requests; those that wait are sent away, those under way are answered."""
+        """Accept no more requests, end those that wait, and answer those under way."""
         self._closing = True
         self._send_away()
         await self.wire.all_answered()
         self.wire.close()
 
     def _send_away(self) -> None:
-        """Those who wait for something to come will not get it here."""
+        """End the requests that wait for messages, and all deliveries."""
         self._deliveries.close()
         self._takes.send_away()
         for request in self._patient:
@@ -232,7 +232,7 @@ class NativeSession:
 
     def _stored(self, request: int, cost: int, counted: bool, stored: Stored | Exception) -> None:
         if isinstance(stored, Exception):
-            self.broker.queues.names.forget_all()  # it may have been a queue that is gone
+            self.broker.queues.names.forget_all()  # the cached queue may have been deleted
             self.fail(request, cost, stored)
         else:
             self.reply(cost, packets.PutDone(request, list(stored.ids), stored.skipped))
@@ -256,7 +256,7 @@ class NativeSession:
             raise InvalidInput("a count needs a publisher; name one in Hello")
         return self.publisher
 
-    # Everything else: a task a request
+    # Everything else: one task per request
 
     def _start(self, packet: Any, cost: int) -> None:
         if type(packet) is packets.Hello:
@@ -278,7 +278,7 @@ class NativeSession:
     def _begin(self, request: int, cost: int, work: Coroutine[Any, Any, Packet]) -> "asyncio.Task[Packet]":
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[request] = task
-        # A callback, because a task that is cancelled before it begins does nothing at all.
+        # A callback, because a task that is cancelled before it starts runs none of its code.
         task.add_done_callback(partial(self._worked, request, cost))
         return task
 
@@ -294,7 +294,7 @@ class NativeSession:
             self.fail(request, cost, error)
 
     def _go_on_behind_hello(self, _: "asyncio.Task[Packet]") -> None:
-        """Hello is answered; what came behind it has its turn, in order."""
+        """Handle the requests that arrived behind Hello, in order."""
         behind, self._behind_hello = self._behind_hello or [], None
         for packet, cost in behind:
             self._dispatch(packet, cost)

@@ -1,6 +1,6 @@
-"""Takes and leases of one connection: while their queue is looked up, while they wait, until their answer.
+"""Take and Lease requests of one connection: their queue's lookup, their wait, and their answer.
 
-Callbacks, no tasks: this is on the path of messages.
+They use callbacks instead of tasks, because every message takes this path.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nuncius.doors.native.session import NativeSession as Session
 
 Answer = Callable[[Any], None]
-"""Gets what was found, an exception, or None when the node shuts down."""
+"""Callback for the messages, an exception, or None when the node shuts down."""
 
 
 class Takes:
@@ -42,7 +42,7 @@ class Takes:
         self._seek(packet, partial(self._leased, packet.request, packet.limit, cost))
 
     def withdraw(self, request: int) -> None:
-        """It is answered with nothing, if it still waits."""
+        """Answer a waiting request with no messages."""
         answer = self._seeking.pop(request, None)
         if answer is not None:
             answer([])
@@ -52,7 +52,7 @@ class Takes:
             waiter.done([])
 
     def send_away(self) -> None:
-        """Those who wait will get nothing here."""
+        """End all waiting requests: the connection or the node ends."""
         self._consumed.end()
         for waiter in list(self._waiters.values()):
             self._queues.leave(waiter)
@@ -109,7 +109,7 @@ class Takes:
         )
 
     def _resume(self) -> None:
-        """The client reads again."""
+        """Go on with the waiting requests: the client reads again."""
         for waiter in list(self._waiters.values()):
             self._queues.resume(waiter)
 

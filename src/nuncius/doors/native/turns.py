@@ -1,8 +1,8 @@
-"""Who may go together, and who has to go alone.
+"""Order puts that carry a publisher's count.
 
-A publisher's counts must be stored in their order. Puts into one queue travel together through the combiner
-and stay in order there; a put into several queues is a transaction of its own beside it. So it goes when
-those before it are stored, and those behind it go when it is.
+A publisher's counts must be stored in their order. Puts into one queue share the combiner's transactions and
+stay in order there. A put into several queues is a separate transaction: it starts when the puts before it
+are stored, and the puts behind it start when it is stored.
 """
 
 from collections import deque
@@ -16,12 +16,12 @@ class Turns:
         self._alone = False
 
     def enter(self, go: Callable[[], None], *, alone: bool) -> None:
-        """Calls `go` when it is its turn, at once if it can be. Nobody overtakes."""
+        """Call `go` in its turn, at once if possible. The order of entering is kept."""
         self._line.append((go, alone))
         self._admit()
 
     def leave(self) -> None:
-        """Once for everybody who was called."""
+        """End a turn. Call this once for each `go` that was called."""
         self._inside -= 1
         if not self._inside:
             self._alone = False

@@ -1,8 +1,8 @@
-"""What a connection is owed, in the order of its frames.
+"""Send a connection's answers in the order of its frames.
 
-Frames are carried out at the same time, through different combiners; what the client hears of them comes
-in its own order. So a RECEIPT says that its frame, and every frame before it, was carried out, and an ERROR
-comes after the receipts of everything that went well before it.
+Frames are carried out concurrently, through different combiners, but answered in order. So a RECEIPT confirms
+its frame and every frame before it, and an ERROR comes after the receipts of all frames that succeeded before
+it.
 """
 
 from collections import deque
@@ -11,14 +11,14 @@ from nuncius.doors.stomp.carrier import Carrier
 
 
 class Answer:
-    """What is owed for one frame: nothing, a RECEIPT, or in the end an ERROR."""
+    """The answer to one frame: nothing, a RECEIPT, or a last ERROR."""
 
     __slots__ = ("cost", "data", "is_last", "is_ready")
 
     def __init__(self, data: bytes, cost: int) -> None:
         self.data = data
         self.cost = cost
-        self.is_last = False  # the connection ends with it
+        self.is_last = False  # the connection ends after it
         self.is_ready = False
 
 
@@ -30,26 +30,27 @@ class Answers:
         self.are_over = False
 
     def owe(self, data: bytes, cost: int) -> Answer:
-        """A frame of about that size has to be carried out."""
+        """Add the answer to a frame of about that size."""
         answer = Answer(data, cost)
         self._owed.append(answer)
         self._carrier.accept(cost)
         return answer
 
     def give(self, answer: Answer, data: bytes | None = None) -> None:
-        """The frame was carried out."""
+        """Complete an answer: its frame was carried out."""
         if data is not None:
             answer.data = data
         self._settle(answer)
 
     def end(self, answer: Answer, data: bytes) -> None:
-        """This is the last thing the client hears."""
+        """Complete an answer and close the connection after it."""
         answer.data = data
         answer.is_last = True
         self._settle(answer)
 
     def _end_with_the_last(self) -> bool:
-        """The client has closed its side, as a line in a shell does, and may wait for what it is owed."""
+        """Mark the newest answer as the last: the client has closed its side, as a shell pipeline does, but
+        may still read."""
         if self._owed:
             self._owed[-1].is_last = True
         return bool(self._owed)

@@ -1,4 +1,4 @@
-"""Work that goes on behind a connection's back: looking up, opening, closing. The door waits for it."""
+"""Background work of connections: lookups, opening, closing. The listener waits for it when it closes."""
 
 from nuncius.broker.background.tasks import BackgroundWork as Background
 

@@ -1,4 +1,4 @@
-"""What a session needs of its connection. TCP gives it, and anything else that carries bytes can."""
+"""The interface that a session needs from its connection, TCP or WebSocket."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -11,20 +11,21 @@ class Carrier(Protocol):
     footprint: Footprint
     replies: Replies
     on_end: Callable[[], bool]
-    """Called when the client will say no more. True: it is still owed something, and the session closes."""
+    """Called when the client has closed its side. Returns True if answers are outstanding; the session then
+    closes."""
 
     def send(self, data: bytes) -> None:
-        """Everything sent in one turn of the loop goes out together."""
+        """Send bytes. All bytes sent in one turn of the loop go out together."""
 
     def accept(self, size: int) -> None:
-        """A request of about that size has to be answered; reading stops while there are too many."""
+        """Count a request of about that size as unanswered. Reading pauses while there are too many."""
 
     def answered(self, size: int) -> None: ...
 
     async def all_answered(self) -> None: ...
 
     async def writable(self) -> None:
-        """Returns when the client has read enough of what it was sent."""
+        """Wait until the client has read enough of what it was sent."""
 
     def close(self) -> None:
-        """Closes after what was sent has gone out."""
+        """Close the connection after all sent bytes have gone out."""

@@ -1,7 +1,7 @@
 """Destinations: `/queue/NAME` is a queue, `/topic/NAME` and a bare name are a topic.
 
-Other servers read `*`, `**`, `#` and `>` as patterns where they are a whole part of a name, between dots or
-slashes. A client that says so does not mean a topic of that name, so it gets an error.
+Other servers read `*`, `**`, `#` and `>` as patterns if they are a whole part of a name, between dots or
+slashes. A client that uses them does not mean a topic of that name, so it gets an error.
 """
 
 import re
@@ -22,7 +22,7 @@ class Destination:
     is_queue: bool
 
 
-@lru_cache(maxsize=4096)  # senders name the same few again and again
+@lru_cache(maxsize=4096)  # senders use the same few
 def parse(text: str) -> Destination:
     """Parse a destination of STOMP."""
     found = parse_literal(text)

@@ -1,8 +1,7 @@
-"""The STOMP port. The first frame of a connection tells which dialect it speaks.
+"""The STOMP port. The first frame of a connection tells which dialect it uses.
 
-A CONNECT with the one header `login` is the slim dialect of the report; every other CONNECT, and every
-STOMP, is the real protocol. A client of STOMP 1.0 may say no more than its login either; what it says next
-gives it away.
+A CONNECT with the one header `login` is the slim dialect of the report; every other CONNECT, and every STOMP,
+is STOMP itself. A client of STOMP 1.0 may send only a login, too; its second frame shows which it is.
 """
 
 from dataclasses import replace
@@ -25,7 +24,7 @@ from nuncius.doors.wire import Session, WebSocketPath, Wire
 
 
 class Greeting:
-    """A connection that has not said yet who it is. It hands over to the session that fits."""
+    """A connection before its first frame. It hands over to that dialect's session."""
 
     def __init__(self, door: "StompDoor", wire: Wire) -> None:
         self._door = door
@@ -74,7 +73,7 @@ class Greeting:
             session.received(rest)
 
     def lost(self) -> None:
-        """Nothing was promised yet."""
+        """Do nothing: no request is open yet."""
 
     async def finish(self) -> None:
         self._wire.close()
@@ -85,7 +84,7 @@ class Greeting:
 
 
 class StompDoor(TcpDoor):
-    """`heart_beat_ms` is how often heart-beats come and go at most."""
+    """`heart_beat_ms` is the shortest heart-beat interval, in both directions."""
 
     def __init__(
         self,
@@ -104,7 +103,7 @@ class StompDoor(TcpDoor):
         return Greeting(self, wire)
 
     def over_websocket(self) -> WebSocketPath:
-        """The same sessions at `/stomp` of the HTTP port."""
+        """Serve the same sessions at `/stomp` of the HTTP port."""
         names = ("v12.stomp", "v11.stomp", "v10.stomp")
         return WebSocketPath("/stomp", names, self.welcome, cut, self.wires)
 
@@ -112,7 +111,7 @@ class StompDoor(TcpDoor):
         await super().close()
         await self._background.drain()
 
-    # For connections that introduce themselves
+    # For connections that have sent CONNECT
 
     def stomp_session(self, wire: Wire, introduction: Introduction) -> Session:
         return StompSession(self._broker, wire, introduction, self.limits, self._background)
@@ -128,6 +127,6 @@ class StompDoor(TcpDoor):
         )
 
     def _hand_over(self, wire: Wire, introduction: Introduction, data: bytes) -> None:
-        """It is a client of STOMP 1.0 after all."""
+        """Switch to a STOMP session: the client uses STOMP 1.0, not the slim dialect."""
         wire.session = self.stomp_session(wire, introduction)
         wire.session.received(data)

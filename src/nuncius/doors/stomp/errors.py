@@ -1,4 +1,4 @@
-"""Errors as STOMP says them: a short text, and then the connection ends. Here is where they are mapped."""
+"""Map errors to ERROR frames: a short text, after which the connection ends."""
 
 import logging
 import secrets
@@ -15,11 +15,12 @@ _MAX_SHOWN = 1000
 
 
 class Refused(errors.BrokerError):
-    """A frame that asks for what cannot be."""
+    """A frame that cannot be carried out."""
 
 
 def explain(error: Exception) -> str:
-    """What the client is told. A fault of ours is told by a number that the log has, too."""
+    """Return the error text for the client. An internal error is shown as a number that is also in the
+    log."""
     if isinstance(error, _FOR_THE_CLIENT):
         return str(error)[:_MAX_SHOWN]
     number = secrets.token_hex(4)
@@ -30,7 +31,7 @@ def explain(error: Exception) -> str:
 def error_frame(
     text: str, version: Version, frame: Frame | None = None, more: Mapping[str, str] | None = None
 ) -> bytes:
-    """An ERROR; `frame` is the one that it is about."""
+    """Return an ERROR; `frame` is the frame that caused it."""
     headers = {"message": text, **(more or {})}
     body = text
     if frame is not None:

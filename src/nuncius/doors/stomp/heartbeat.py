@@ -1,6 +1,6 @@
-"""Heart-beats: two numbers from each side say who sends them, and how often.
+"""Heart-beats, agreed by two numbers from each side: how often it can send them, and wants to receive them.
 
-A client is taken for dead when nothing has come from it for twice the time agreed on, while we listened.
+A client counts as dead if nothing arrived for twice the agreed interval, while the node was reading.
 """
 
 import asyncio
@@ -13,21 +13,22 @@ from nuncius.doors.stomp.frames.versions import ProtocolError
 
 MINIMUM_MS = 1000
 BEAT = b"\n"
-EARLY = 0.8  # of the time agreed on, because a timer may be late
+EARLY = 0.8  # of the agreed interval, because a timer may be late
 MISSED = 2
 _MOST_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
 class Rhythm:
-    """In milliseconds; 0 is never."""
+    """Intervals in milliseconds; 0 means never."""
 
     send: int
     receive: int
 
 
 def agree(wish: str | None, minimum: int) -> Rhythm:
-    """What a client's `heart-beat` header leads to; we can and want one every `minimum` milliseconds."""
+    """Negotiate a rhythm with a client's `heart-beat` header; the node can send and wants one every `minimum`
+    milliseconds."""
     if wish is None:
         return Rhythm(0, 0)
     words = [word.strip() for word in wish.split(",")]
@@ -56,7 +57,7 @@ class HeartBeat:
         self._missed = 0
         self._is_over = False
         self.heard = False
-        """Set by whoever hears something."""
+        """Set by the session when bytes arrive."""
 
     def start(self) -> None:
         if self._rhythm.send:
@@ -89,7 +90,8 @@ class HeartBeat:
             self._background.start(self._bury())
 
     async def _bury(self) -> None:
-        """We do not listen to a client that does not read: it may have said something all the while."""
+        """Report the client as dead, unless it does not read: then the node was not reading either, and
+        starts over."""
         try:
             async with asyncio.timeout(0):
                 await self._carrier.writable()

@@ -1,4 +1,4 @@
-"""What a CONNECT leads to."""
+"""Negotiate a connection from its CONNECT frame."""
 
 import secrets
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from nuncius.doors.stomp.heartbeat import Rhythm, agree
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """What a connection has agreed on."""
+    """The negotiated parameters of a connection."""
 
     version: Version
     login: str
@@ -22,7 +22,7 @@ class Introduction:
     minimum_ms: int
 
     def connected(self) -> bytes:
-        """The CONNECTED frame. Its headers are not escaped; none of them needs it."""
+        """Return the CONNECTED frame. Its headers are not escaped; none of them needs it."""
         headers = {"version": self.version.value, "session": self.session, "server": f"nuncius/{__version__}"}
         if self.version is not Version.V10:
             rhythm, minimum = self.rhythm, str(self.minimum_ms)
@@ -31,7 +31,7 @@ class Introduction:
 
 
 def introduce(headers: Mapping[str, str], minimum_ms: int) -> Introduction | None:
-    """None if we have no version in common."""
+    """Negotiate a connection. Return None if there is no common version."""
     version = negotiate(headers.get("accept-version"))
     if version is None:
         return None
@@ -45,5 +45,5 @@ def introduce(headers: Mapping[str, str], minimum_ms: int) -> Introduction | Non
 
 
 def new_session() -> str:
-    """A name for a connection that no other has."""
+    """Return a unique name for a connection."""
     return secrets.token_hex(8)

@@ -1,7 +1,7 @@
-"""The frames of a connection, taken one after the other.
+"""Handle the frames of a connection in order.
 
-Most are only handed on, and the next is taken at once. Those that change what the ones behind them mean are
-waited for, and the others stand in line.
+Most frames are only passed on, and the next follows at once. Those that change the meaning of later frames
+are waited for, and later frames queue behind them.
 """
 
 import asyncio
@@ -23,25 +23,26 @@ class Line:
         self.is_held_up = False
 
     def enter(self, take: Callable[[], None], answer: Answer) -> None:
-        """Calls `take` when it is its turn, at once if it can be."""
+        """Call `take` in its turn, at once if possible."""
         if self.is_held_up:
             self._standing.append((take, answer))
         else:
             take()
 
     def wait_for(self, work: Coroutine[Any, Any, None], done: Callable[[Exception | None], None]) -> None:
-        """Those behind it stand in line until the work is done; `done` learns how it went, before them."""
+        """Delay later frames until the work is done. `done` gets its error or None before they are
+        handled."""
         self.is_held_up = True
         task = self._background.start(work, reported=False)
         task.add_done_callback(partial(self._waited, done))
 
     def drop(self) -> None:
-        """Those who stand in line are not taken any more, and nobody is told that they were."""
+        """Drop the waiting frames without an answer."""
         while self._standing:
             self._answers.give(self._standing.popleft()[1], b"")
 
     def at_the_end(self, last: Callable[[], None]) -> None:
-        """Calls `last` when nobody stands in line any more, at once if that is so."""
+        """Call `last` when no frame waits any more, at once if none does."""
         if self.is_held_up:
             self._last = last
         else:

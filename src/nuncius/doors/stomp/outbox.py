@@ -1,9 +1,9 @@
-"""SENDs of a connection, stored in their order.
+"""Store the SENDs of a connection in their order.
 
-Most need nothing but a name that the node knows, and go at once. The first one to a queue, and one that
-carries its sender's own id, has to look something up; those behind it wait, so that nobody overtakes. Those
-with an id and those without are stored in different groups; so when a connection changes from the one to the
-other, the new ones wait for the others to be stored.
+Most need only a queue or topic that the node knows, and are stored at once. The first SEND to a queue, and
+one with a sender's own id, needs a lookup; later ones wait for it, so that the order is kept. Messages with
+an id and those without are stored in different groups, so when a connection changes from one kind to the
+other, the new ones wait until the others are stored.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from nuncius.doors.stomp.background import Background
 from nuncius.doors.stomp.destinations import Destination
 from nuncius.doors.stomp.frames.headers import Sent
 
-LOOK_UPS = 32  # at a time, of a connection
+LOOK_UPS = 32  # at a time, per connection
 
 
 class _Posting:
@@ -36,7 +36,7 @@ class _Posting:
         self.publisher: Publisher | None = None
         self.error: Exception | None = None
         self.is_prepared = False
-        self.was_lost = False  # its queue went away under it
+        self.was_lost = False  # its queue was deleted before it was stored
 
 
 class Outbox:
@@ -47,12 +47,12 @@ class Outbox:
         self._background = background
         self._line: deque[_Posting] = deque()
         self._under_way = 0
-        self._with_id = False  # those that are under way
+        self._with_id = False  # whether the messages under way have an id
         self._unprepared: deque[_Posting] = deque()
         self._is_preparing = False
 
     def send(self, to: Destination, message: Sent, done: Callable[[Any], None]) -> None:
-        """`done` gets an exception, or something else when the message is stored."""
+        """Store a message. `done` gets an exception on failure, any other value on success."""
         posting = _Posting(to, message, done)
         if not self._line and message.own_id is None and not self._with_id:
             posting.queue = self._broker.queues.names.known(to.name) if to.is_queue else None
@@ -62,7 +62,7 @@ class Outbox:
         self._stand_in_line(posting)
 
     async def resolve(self, to: Destination, message: Sent) -> tuple[Queue | None, Publisher | None]:
-        """What has to be known to store a message."""
+        """Look up the queue and the publisher of a message."""
         queue = await self._broker.queues.ensure(to.name) if to.is_queue else None
         publisher = None
         if message.own_id is not None:
@@ -135,7 +135,7 @@ class Outbox:
         if not self._under_way:
             self._with_id = False
         if isinstance(result, NoSuchQueue) and not posting.was_lost:
-            # Somebody deleted it a moment ago; a SEND makes its queue.
+            # The queue was deleted a moment ago; a SEND creates it again.
             self._broker.queues.names.forget(posting.to.name)
             posting.was_lost, posting.is_prepared = True, False
             self._stand_in_line(posting)
@@ -150,5 +150,5 @@ def letter(message: Sent) -> Letter:
 
 
 def publisher_name(login: str, own_id: str) -> str:
-    """A message with its sender's own id is the first and only one of a publisher of its own."""
+    """Return the publisher for a message with a sender's own id: one publisher per message."""
     return "stomp/" + hashlib.sha256(f"{len(login)} {login} {own_id}".encode()).hexdigest()

@@ -1,8 +1,8 @@
-"""A connection that speaks STOMP: frames become broker calls, results become frames.
+"""Serve a STOMP connection: frames become broker calls, results become frames.
 
-Frames are taken in the order in which they came. Most are only handed on, and the next is taken at once.
-Those that change what the ones behind them mean, SUBSCRIBE, UNSUBSCRIBE and COMMIT, are waited for: who
-subscribes and then sends, gets what it sent.
+Frames are handled in the order in which they came. Most are only passed on, and the next follows at once.
+SUBSCRIBE, UNSUBSCRIBE and COMMIT change the meaning of later frames, so these wait: a client that subscribes
+and then sends receives what it sent.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from nuncius.doors.stomp.outbox import Outbox
 from nuncius.doors.stomp.subscriptions.subscribing import GOODBYE, Subscribing
 from nuncius.doors.stomp.transactions import OpenTransaction, Transactions
 
-REQUEST_COST = 500  # bytes of memory an open frame takes, besides its own
+REQUEST_COST = 500  # bytes of memory per open frame, besides its own
 MAX_REASON = 1000
 LOST = "the connection was lost"
 
@@ -46,10 +46,10 @@ class StompSession:
         self._decoder = Decoder(self._version, limits)
         self._answers = Answers(carrier)
         self._line = Line(self._answers, background)
-        self._under_way = 0  # frames that were handed on and are not answered
+        self._under_way = 0  # frames that were passed on and are not answered
         self._idle = asyncio.Event()
         self._idle.set()
-        self._is_over = False  # no frames are taken any more
+        self._is_over = False  # no more frames are handled
         self._has_failed = False
         self._farewell: str | None = LOST
         self._outbox = Outbox(broker, introduction.login, self, background)
@@ -77,7 +77,7 @@ class StompSession:
         self._heart_beat.heard = True
         if self._is_over:
             return
-        cost = REQUEST_COST + len(data)  # of all frames in it; shared out to the first
+        cost = REQUEST_COST + len(data)  # covers all frames in `data`; counted with the first
         try:
             for frame in self._decoder.receive(data):
                 if not self._take(frame, cost):
@@ -91,14 +91,14 @@ class StompSession:
         self._carrier.footprint.begin(self._decoder.incomplete)
 
     def lost(self) -> None:
-        """What has arrived is still carried out."""
+        """Carry out the frames that have arrived, then end the subscriptions."""
         self._is_over = True
         self._decoder.clear()
         self._heart_beat.stop()
         self._line.at_the_end(self._leave)
 
     async def finish(self) -> None:
-        """No more frames; those that were taken are answered, and messages go back to their queues."""
+        """Accept no more frames, answer the accepted ones, and return messages to their queues."""
         self._is_over = True
         self._farewell = GOODBYE
         await self._carrier.all_answered()
@@ -113,7 +113,7 @@ class StompSession:
     # Frames, one after the other
 
     def _take(self, frame: Frame, cost: int) -> bool:
-        """Answers whether there may be more."""
+        """Handle a frame in its turn. Return whether more frames may follow."""
         receipt = frame.headers.get("receipt")
         answer = self._answers.owe(b"" if receipt is None else self._receipt(receipt), cost)
         self._line.enter(partial(self._handle, frame, answer), answer)
@@ -140,7 +140,7 @@ class StompSession:
         self._idle.clear()
 
     def _done(self, frame: Frame, answer: Answer, result: Any) -> None:
-        """A frame that was handed on is carried out, or could not be."""
+        """Answer a frame that was passed on, with its result."""
         self._under_way -= 1
         if not self._under_way:
             self._idle.set()
@@ -150,14 +150,14 @@ class StompSession:
             self._answers.give(answer)
 
     def _fail(self, frame: Frame | None, answer: Answer, error: Exception) -> None:
-        """The end of the connection, after what came before this frame is answered."""
+        """End the connection after the frames before this one are answered."""
         self._is_over = self._has_failed = True
         self._answers.end(answer, error_frame(explain(error), self._version, frame))
         self._line.drop()
         self._leave()
 
     def _break_off(self, error: Exception) -> None:
-        """The end of the connection, for a reason that has nothing to do with a frame."""
+        """End the connection for a reason other than a frame."""
         if not self._is_over:
             self._fail(None, self._answers.owe(b"", 0), error)
 
@@ -169,7 +169,7 @@ class StompSession:
         return f"RECEIPT\n{header_line('receipt-id', receipt, self._version)}\n\0".encode()
 
     def _is_busy(self) -> bool:
-        """Whether we may have stopped listening."""
+        """Return whether the node may have paused reading from this client."""
         return self._under_way > 0 or self._line.is_held_up or self._broker.pressure.is_high
 
     def _found_dead(self) -> None:
@@ -227,7 +227,7 @@ class StompSession:
         self._wait_for(frame, answer, self._commit_after_all(self._transactions.take(frame)))
 
     async def _commit_after_all(self, transaction: OpenTransaction) -> None:
-        """What was sent before the COMMIT is stored before what is in it."""
+        """Commit after the messages before the COMMIT are stored."""
         await self._idle.wait()
         if self._has_failed:
             self._transactions.restore(transaction)
@@ -235,7 +235,7 @@ class StompSession:
         await self._transactions.commit(transaction)
 
     def _disconnect(self, frame: Frame, answer: Answer) -> None:
-        """Everything before it is carried out, then the client hears so, then the connection ends."""
+        """End the connection after all frames before this one are carried out and answered."""
         self._is_over = True
         self._farewell = GOODBYE
         self._line.drop()
@@ -243,7 +243,8 @@ class StompSession:
         self._wait_for(frame, answer, self._say_goodbye())
 
     async def _say_goodbye(self) -> None:
-        """Send the client what it has sent to itself. Durable subscriptions keep their place."""
+        """Deliver the messages that the client has sent to itself. Durable subscriptions keep their
+        position."""
         self._transactions.abort_all()
         await self._idle.wait()
         if not self._has_failed:

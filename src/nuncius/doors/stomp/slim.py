@@ -1,6 +1,6 @@
-"""A connection that speaks the slim dialect of the report: topics only, and hardly an answer.
+"""Serve a connection of the slim dialect: topics only, and few answers.
 
-An ERROR leaves the connection open. As in the real protocol, frames are carried out in their order.
+An ERROR leaves the connection open. As in STOMP itself, frames are carried out in their order.
 """
 
 from collections.abc import Callable
@@ -41,14 +41,14 @@ class SlimSession:
         audience: Audience,
         hand_over: Callable[[bytes], None],
     ) -> None:
-        """`hand_over` takes what a client of the real protocol has sent."""
+        """`hand_over` receives the bytes of a client that turns out to use STOMP itself."""
         self._broker = broker
         self._carrier = carrier
         self._session = session
         self._background = background
         self._audience = audience
         self._hand_over = hand_over
-        self._is_settled = False  # that it is the slim dialect
+        self._is_settled = False  # the dialect is certain
         self._splitter = Splitter(MAX_HEAD + broker.limits.max_body)
         self._answers = Answers(carrier)
         self._line = Line(self._answers, background)
@@ -75,7 +75,7 @@ class SlimSession:
         self._carrier.footprint.begin(self._splitter.incomplete)
 
     def lost(self) -> None:
-        """What has arrived is still carried out."""
+        """Carry out the frames that have arrived, then end the subscriptions."""
         self._is_over = True
         self._splitter.rest()
         self._line.at_the_end(self._leave)
@@ -103,7 +103,7 @@ class SlimSession:
     # Frames, one after the other
 
     def _take(self, frame: SlimFrame, cost: int) -> bool:
-        """Answers whether there may be more."""
+        """Handle a frame in its turn. Return whether more frames may follow."""
         answer = self._answers.owe(b"", cost)
         self._line.enter(partial(self._handle, frame, answer), answer)
         return not self._is_over
@@ -157,7 +157,7 @@ class SlimSession:
     # SUBSCRIBE
 
     async def _subscribe(self, frame: SlimFrame, answer: Answer) -> None:
-        """Who is subscribed already stays so."""
+        """Subscribe to a topic. A second SUBSCRIBE to it changes nothing."""
         try:
             destination = frame.headers.get("destination")
             topic = _topic(destination)
@@ -204,5 +204,5 @@ def _topic(text: str | None) -> str:
 
 
 def _check(error: Exception | None) -> None:
-    """What is waited for here answers for its own errors."""
+    """Assert that the work handled its own errors."""
     assert error is None

@@ -1,7 +1,7 @@
-"""The slim dialect of the report, and the first frame of any connection.
+"""Encode and decode the slim dialect, and the first frame of any STOMP connection.
 
-Every frame ends with a NUL, wherever it stands: there is no content-length. A body is followed by a blank
-line that is not part of it. Lines end with a line feed.
+Every NUL ends a frame: there is no content-length. A body is followed by a blank line that is not part of it.
+Lines end with a line feed.
 """
 
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ _NO_HEADERS_HERE = frozenset(("DISCONNECT", "UNSUBSCRIBE", "ACK", "BEGIN", "COMM
 
 
 class TooLarge(Exception):
-    """A frame that does not end."""
+    """A frame that exceeds the limit without an end."""
 
 
 class SlimFrame(msgspec.Struct, frozen=True):
-    """A frame; the command is empty if it cannot be read."""
+    """A frame; the command is empty if the frame is invalid."""
 
     command: str
     headers: dict[str, str]
@@ -32,20 +32,20 @@ UNREADABLE = SlimFrame("", {})
 
 
 class Splitter:
-    """Cuts what arrives at the NULs."""
+    """A splitter of arriving bytes at NULs."""
 
     def __init__(self, max_frame: int) -> None:
         self._max_frame = max_frame
         self._buffer = bytearray()
-        self._pieces: list[bytes] = []  # the next one last
+        self._pieces: list[bytes] = []  # in reverse order
 
     @property
     def incomplete(self) -> int:
         return len(self._buffer)
 
     def receive(self, data: bytes) -> Iterator[bytes]:
-        """Whole frames, without their NUL and the line ends before them. What has not been asked for yet is
-        in `rest`."""
+        """Yield whole frames, without their NUL and the line ends before them. Frames that were not requested
+        yet are in `rest`."""
         self._buffer += data if self._buffer else data.lstrip(_LINE_ENDS)
         if b"\0" in data:
             pieces = bytes(self._buffer).split(b"\0")
@@ -61,8 +61,8 @@ class Splitter:
             raise TooLarge
 
     def rest(self) -> bytes:
-        """What arrived after the last frame that was asked for, byte for byte: it may be frames that are not
-        cut at NULs."""
+        """Return the unmodified bytes after the last requested frame: they may be frames that do not end at
+        NULs."""
         rest = b"".join([piece + b"\0" for piece in reversed(self._pieces)]) + bytes(self._buffer)
         self._pieces = []
         self._buffer.clear()
@@ -79,20 +79,20 @@ def parse(piece: bytes) -> SlimFrame:
 
 
 def introduction(piece: bytes) -> dict[str, str] | None:
-    """The headers of a first frame, of any version, if it is a CONNECT or STOMP."""
+    """Return the headers of a first frame, of any version, if it is a CONNECT or STOMP."""
     head = piece.replace(b"\r\n", b"\n").removesuffix(b"\n\n")
     command, headers = _parse_head(head)
     return headers if command in ("CONNECT", "STOMP") and len(head) < len(piece) else None
 
 
 def is_slim(piece: bytes, headers: dict[str, str]) -> bool:
-    """Whether a first frame is one of the slim dialect: a CONNECT that has a login and nothing else."""
+    """Return whether a first frame is the slim dialect's: a CONNECT with a login and no other header."""
     return piece.startswith(b"CONNECT\n") and [name.strip(" ") for name in headers] == ["login"]
 
 
 def is_real(piece: bytes) -> bool:
-    """Whether the frame after that is one of the real protocol all the same: a client of STOMP 1.0 may have
-    nothing to say but its login, either."""
+    """Return whether the second frame shows that the client uses STOMP itself: a client of STOMP 1.0 may have
+    sent only a login, too."""
     command, headers = _parse_head(piece.partition(b"\n\n")[0])
     names = {name.strip(" ") for name in headers or ()}
     if command == "SEND":
@@ -136,5 +136,5 @@ def error(text: str) -> bytes:
 
 
 def message_head(topic: str) -> bytes:
-    """What comes before the body of a MESSAGE; after it comes END_OF_BODY."""
+    """Return the part of a MESSAGE before its body; END_OF_BODY follows the body."""
     return f"MESSAGE\ndestination:{topic}\n\n".encode()

@@ -1,7 +1,7 @@
-"""BEGIN, COMMIT and ABORT: what a connection has sent and acknowledged under the name of a transaction.
+"""Handle BEGIN, COMMIT and ABORT: messages and acknowledgements of a connection's transactions.
 
-Nothing of it happens before COMMIT; then all of it does, in one transaction of PostgreSQL, or none of it.
-What is open is kept in memory, so there is a limit to it.
+Nothing is carried out before COMMIT; then everything is, in one transaction of PostgreSQL, or nothing. Open
+transactions are kept in memory, so their size is limited.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from nuncius.doors.stomp.frames.headers import Sent, required
 from nuncius.doors.stomp.outbox import Outbox, letter
 from nuncius.doors.stomp.subscriptions.subscribing import AnySubscription
 
-MAX_TRANSACTIONS = 100  # open at a time, of a connection
-MAX_STEPS = 10_000  # open at a time, of a connection
+MAX_TRANSACTIONS = 100  # open at a time, per connection
+MAX_STEPS = 10_000  # open at a time, per connection
 MAX_BYTES = 16 << 20  # the same
-STEP_COST = 500  # bytes of memory a step takes, besides its body and headers
+STEP_COST = 500  # bytes of memory per step, besides its body and headers
 
 
 class OpenTransaction:
@@ -63,7 +63,7 @@ class Transactions:
         self._add(transaction, len(claimed), 0)
 
     def take(self, frame: Frame) -> OpenTransaction:
-        """The transaction that a COMMIT names. It is the caller's now to commit or to restore."""
+        """Remove and return the transaction that a COMMIT names. The caller must commit or restore it."""
         return self._remove(required(frame, "transaction"))
 
     async def commit(self, transaction: OpenTransaction) -> None:
@@ -102,7 +102,7 @@ class Transactions:
             self.restore(self._remove(name))
 
     def restore(self, transaction: OpenTransaction) -> None:
-        """What it acknowledged waits for an acknowledgement again."""
+        """Restore the deliveries that the transaction acknowledged."""
         for by, claimed, _ in transaction.claims:
             by.restore(claimed)
 

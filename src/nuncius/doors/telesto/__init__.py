@@ -1,1 +1,1 @@
-"""The Telesto port: the native protocol, and place for the two framings of Telesto itself."""
+"""The Telesto port: the two framings of Telesto itself, and the entry to the native protocol."""

@@ -1,10 +1,10 @@
-"""Telesto's two framings: bytes in, packets out, and back. No I/O.
+"""Encode and decode Telesto's two framings. No I/O.
 
-Which framing a connection has shows in its first three bytes. Both begin with two bytes of length; then comes
-the method id, which is below 0x80. The report gives it two bytes, so the first of them is 0; the authors'
+The first three bytes of a connection show its framing. Both begin with two bytes of length, followed by the
+method id, which is below 0x80. The report gives it two bytes, so the first of them is 0; the authors'
 programs give it one, which is never 0.
 
-Sizes. A length is a signed int16, so a packet ends at 32,767 bytes. The authors' client empties its buffer of
+A length is a signed int16, so a packet has at most 32,767 bytes. The authors' client empties its buffer of
 32,768 bytes only when that is three quarters full, and fails on an answer that does not fit into the rest; so
 in its dialect no answer is larger than 8,192.
 """
@@ -36,14 +36,14 @@ _length = struct.Struct(">h")
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """A whole packet that makes no sense here; the next one may."""
+    """A complete but invalid packet; the next one may be valid."""
 
     packet_id: int
     reason: str
 
 
 class Broken(msgspec.Struct, frozen=True):
-    """There is no telling where the next packet begins: nothing more can be read."""
+    """The start of the next packet cannot be found: nothing more can be read."""
 
     reason: str
     packet_id: int = 0
@@ -57,12 +57,12 @@ class DoesNotFit(ValueError):
 
 
 def detect(first: bytes) -> Dialect:
-    """The dialect of a connection that begins with these bytes; three are enough."""
+    """Return the dialect of a connection that begins with these bytes; three are enough."""
     return Dialect.REPORT if first[2] == 0 else Dialect.DEPLOYED
 
 
 class Codec:
-    """One side of a connection: it receives packets of one direction and sends those of the other."""
+    """One side of a connection. It receives packets of one direction and sends those of the other."""
 
     def __init__(self, dialect: Dialect, receives: type[Request] | type[Answer] = Request) -> None:
         self.dialect = dialect
@@ -76,11 +76,11 @@ class Codec:
 
     @property
     def incomplete(self) -> int:
-        """Bytes of a packet whose end has not come yet."""
+        """Bytes of an incomplete packet."""
         return len(self._buffer)
 
     def receive(self, data: bytes) -> list[Event]:
-        """The packets that are complete now, in order. After a Broken there are no more."""
+        """Return the complete packets, in order. After a Broken there are no more."""
         if self._broken:
             return []
         if self._buffer:
@@ -128,7 +128,7 @@ class Codec:
     # To bytes
 
     def encode(self, packet: Packet) -> bytes:
-        """The packet in one piece; raises DoesNotFit rather than break the stream."""
+        """Encode a packet. Raise DoesNotFit if it is too large, so that the stream stays intact."""
         kind = type(packet)
         write, method, most = self._outgoing[kind]
         parts = [b""]
@@ -144,7 +144,7 @@ class Codec:
         return b"".join(parts)
 
     def fitting(self, items: Sequence[Record]) -> int:
-        """How many of the first of these fit into one answer that is a list of them."""
+        """Return how many of these items, from the first on, fit into an answer that lists them."""
         room = self._framing.max_answer - self._framing.header.size - 4
         for number, item in enumerate(items):
             parts: list[bytes] = []
@@ -161,7 +161,7 @@ class Codec:
 _SHAPES: dict[Dialect, dict[type[Packet], Shape]] = {
     dialect: {packet: shape_of(packet, dialect) for packet in PACKETS} for dialect in Dialect
 }
-# How each packet is written, its number, and how large it may be.
+# Function that writes each packet, its method id, and its largest size.
 _OUTGOING: dict[Dialect, dict[type[Packet], tuple[Callable[[list[bytes], Any], None], int, int]]] = {
     dialect: {
         packet: (

@@ -1,4 +1,4 @@
-"""The tables of docs/doors/telesto.md, made from the table of packets.
+"""Make the tables of docs/doors/telesto.md from the table of packets.
 
 `python -m nuncius.doors.telesto.documentation docs/doors/telesto.md` brings the page up to date.
 """
@@ -24,7 +24,7 @@ _GENERATED = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DO
 
 
 def packets() -> str:
-    """One line a packet; requests are in bold."""
+    """Return one line per packet; requests are in bold."""
     lines = ["| packet | report | deployed | payload |", "|---|---|---|---|"]
     for packet in PACKETS:
         report, deployed = (_payload(packet, dialect) for dialect in Dialect)
@@ -43,7 +43,7 @@ def records() -> str:
 
 
 def up_to_date(page: str) -> str:
-    """The page with its generated parts made anew."""
+    """Return the page with current generated parts."""
     parts = {"packets": packets, "records": records}
     return _GENERATED.sub(lambda found: found[1] + parts[found[2]]() + found[3], page)
 

@@ -1,4 +1,4 @@
-"""Errors of the broker as Telesto says them: a type, and in the deployed dialect a text. Mapped here only."""
+"""Map the broker's errors to those of Telesto: a type, and in the deployed dialect a text."""
 
 import logging
 import secrets
@@ -13,7 +13,7 @@ MAX_DETAILS = 500  # characters: in UTF-8 far below what the smallest framing ca
 
 
 class Refusal(Exception):
-    """An answer of Telesto's own that no error of the broker stands for, such as an empty list."""
+    """A refusal without a matching broker error, such as an empty list."""
 
     def __init__(self, error_type: ErrorType, details: str) -> None:
         super().__init__(details)
@@ -39,7 +39,7 @@ _NOT_UNIQUE: dict[type[Request], ErrorType] = {
 
 
 def error_packet(request: Request, error: Exception) -> Error:
-    """The answer to a request that ended with this error."""
+    """Return the answer to a request that ended with this error."""
     if isinstance(error, Refusal):
         return refusal(request.packet_id, error.error_type, str(error))
     if isinstance(error, errors.AlreadyExists) and type(request) in _NOT_UNIQUE:

@@ -1,7 +1,7 @@
-"""How the fields of a record become bytes and come back, worked out once from the annotations of the table.
+"""Encode and decode the fields of records, as planned once from the annotations of the table.
 
-Numbers that stand side by side are packed together, with the length of the text or list that comes next. A
-record within a record has no bytes of its own: its fields are taken as if they stood in the outer one.
+Adjacent numbers are packed together, with the length of the text or list that follows. A record within a
+record has no bytes of its own: its fields are treated as fields of the outer one.
 """
 
 import functools
@@ -17,7 +17,7 @@ from nuncius.doors.telesto.table import Dialect, Number, Only, Packet, Record, S
 
 
 class Field(NamedTuple):
-    """A field as one dialect sends it; `kind` is a Number, `str`, a Record class or `list[kind]`."""
+    """A field in one dialect; `kind` is a Number, `str`, a Record class or `list[kind]`."""
 
     name: str
     kind: Any
@@ -26,7 +26,7 @@ class Field(NamedTuple):
 
 
 def fields_of(record: type[Record], dialect: Dialect) -> list[Field]:
-    """The fields of a record's payload: a packet's id belongs to the frame, not to it."""
+    """Return the fields of a record's payload, without a packet's id, which belongs to the frame."""
     hints = typing.get_type_hints(record, include_extras=True)
     fields = []
     for info in msgspec.structs.fields(record):
@@ -45,7 +45,7 @@ class ListOf(NamedTuple):
 
 
 class Alone(NamedTuple):
-    """A list that is always one item, sent without a count."""
+    """A list of exactly one item, sent without a count."""
 
     item: Any
 
@@ -64,28 +64,28 @@ def _kind(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 class Tail(NamedTuple):
-    """A text or a list, which is sent after its length."""
+    """A text or a list, sent after its length."""
 
-    code: str  # of the length
+    code: str  # struct code of the length
     write: Callable[[Any], tuple[int, bytes]]
     read: Callable[
         [bytes, int, int], tuple[Any, int]
-    ]  # bytes, a place and the length: a value and the next place
+    ]  # bytes, position and length: a value and the next position
 
 
 class Piece(NamedTuple):
-    """A run of numbers, and what comes after them if anything does."""
+    """A run of numbers, and the text or list after them, if any."""
 
-    numbers: struct.Struct  # the length of what follows is the last of them
+    numbers: struct.Struct  # the last one is the length of the tail
     size: int
     pick: Callable[[Any], tuple[Any, ...]]  # the numbers of a record
-    get: Callable[[Any], Any] | None  # what follows
+    get: Callable[[Any], Any] | None  # the tail of a record
     tail: Tail | None
     default: tuple[Any, ...]  # the value of a field that this dialect does not send
 
 
 class Shape:
-    """A record as one dialect sends it."""
+    """A record in one dialect."""
 
     def __init__(self, record: type[Record], dialect: Dialect) -> None:
         self.record: Callable[..., Any] = record
@@ -99,7 +99,7 @@ class Shape:
         self._pieces = _pieces(self._flat(fields, dialect), dialect)
 
     def _flat(self, fields: list[Field], dialect: Dialect) -> list[Field]:
-        """The fields, with those of records in their places."""
+        """Return the fields, with those of nested records in their places."""
         flat: list[Field] = []
         for place, field in enumerate(fields):
             if isinstance(field.kind, type) and issubclass(field.kind, Record):
@@ -111,7 +111,8 @@ class Shape:
         return flat
 
     def values(self, data: bytes, at: int) -> tuple[list[Any], int]:
-        """The values of the fields that begin there. Raises struct.error or ValueError."""
+        """Read the values of the fields that begin at `at`. Raise struct.error or ValueError if they are
+        invalid."""
         values: list[Any] = []
         for numbers, size, _, _, tail, default in self._pieces:
             values += numbers.unpack_from(data, at)

@@ -1,6 +1,6 @@
-"""Telesto's requests besides the path of messages: each a coroutine that answers with a packet.
+"""Telesto's requests other than messages: each is a coroutine that returns its answer.
 
-Two tables say what a connection may ask, before it has said whose it is and after.
+Two tables list the requests that a connection may send: before it has a client, and after.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -16,16 +16,16 @@ from nuncius.doors.telesto.table import Answer, ErrorType, Request
 if TYPE_CHECKING:
     from nuncius.doors.telesto.session import TelestoSession as Session
 
-PAGE = 32  # messages looked at in one go: another door may have put some of several megabytes
+PAGE = 32  # messages per lookup: another protocol may have put some of several megabytes
 INT32 = 2**31 - 1
 
 
 def wire_message(message: Message) -> table.Message:
-    """A message as this protocol shows it.
+    """Convert a message to this protocol's form.
 
-    Ids grow beyond 32 bits here, so those that do start again at 1: neighbours stay distinct and in order,
-    and no request of the protocol takes a message's id. Another door may have put bytes that are no
-    text; what cannot be read as UTF-8 is shown as U+FFFD.
+    Message ids of the store exceed 32 bits, so larger ones start again at 1: neighbours stay distinct and in
+    order, and no request of the protocol takes a message's id. Messages of other protocols may have bytes
+    that are no text; bytes that are not UTF-8 become U+FFFD.
     """
     return table.Message(
         (message.message_id - 1) % INT32 + 1,
@@ -100,7 +100,7 @@ async def get_active_queues(session: "Session", packet: table.GetActiveQueues) -
 
 
 async def get_messages(session: "Session", packet: table.GetMessages) -> Answer:
-    """As many of the oldest messages as an answer can carry."""
+    """Return the oldest messages, as many as fit into an answer."""
     found: list[table.Message] = []
     last = 0
     while True:
@@ -139,7 +139,7 @@ async def _queue(session: "Session", queue_id: int) -> Queue:
 
 
 def _listed(codec: Codec, queues: Sequence[Queue]) -> list[table.Queue]:
-    """As many queues, by id, as an answer can carry."""
+    """Return the first queues by id, as many as fit into an answer."""
     listed = [table.Queue(queue.queue_id, queue.name) for queue in queues]
     return listed[: codec.fitting(listed)]
 
@@ -159,5 +159,5 @@ AFTER_AUTHENTICATION: Requests = {
     table.GetQueues: get_queues,
     table.GetActiveQueues: get_active_queues,
     table.GetMessages: get_messages,
-    table.PutMessage: put_into_several,  # those for one queue do not come this way
+    table.PutMessage: put_into_several,  # a put into one queue is handled by the session
 }

@@ -1,12 +1,12 @@
-"""A connection that speaks one of Telesto's framings: packets become broker calls, results become packets.
+"""Serve a connection in one of Telesto's framings: packets become broker calls, results become packets.
 
-A connection's requests are carried out one after the other, in the order in which they came; what a client
-sends ahead waits here, and counts as unanswered so that the wire stops reading from who sends too far ahead.
-Putting into one queue and reading go by callbacks; everything else is a task.
+A connection's requests are carried out one after the other, in order; later ones wait here, and count as
+unanswered so that the wire stops reading from a client that sends too far ahead. Puts into one queue and
+reads use callbacks; everything else is a task.
 
-A read that finds nothing is held for a moment and answered when a message arrives. The authors' client sleeps
-for 50 ms whenever it was told "nothing", and on what comes meanwhile; held for about as long, it is told so
-half as often, and still soon enough for a client that waits for other things besides.
+A read that finds no message is held for a moment and answered when a message arrives. The authors' client
+sleeps for 50 ms after every empty answer, even if a message arrives meanwhile; holding the read for about as
+long halves the number of empty answers, and is still soon enough for a client with other work.
 """
 
 import asyncio
@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 
 HOLD_SECONDS = 0.040
 MAX_TEXT = 2000  # characters, as in the report's table of messages
-REQUEST_COST = 300  # bytes of memory a waiting request takes, besides its frame
-SEND_WINDOW = 256 << 10  # bytes of answers after which to see whether the client reads them
+REQUEST_COST = 300  # bytes of memory per waiting request, besides its frame
+SEND_WINDOW = 256 << 10  # bytes of answers after which the client must have read them
 NOBODY = Client(0, "", FULL)
 
 
@@ -57,12 +57,12 @@ class TelestoSession:
         self._hold = hold
         self._watch = None if trace is None else Stopwatch(trace)
         self._pending: deque[tuple[Event, int]] = deque()
-        self._cost = 0  # of the request that is being carried out
+        self._cost = 0  # cost of the current request
         self._busy = False
         self._advancing = False
         self._closing = False
-        self._ended = False  # the client will not say more
-        self._sent = 0  # bytes since the client was last seen to read
+        self._ended = False  # the client has closed its side
+        self._sent = 0  # bytes since the client last caught up
         self._waiter: Waiter | None = None
         self._consumed = Consumed(self.broker.consumers)
         self._task: asyncio.Task[None] | None = None
@@ -71,7 +71,7 @@ class TelestoSession:
         self.stand_for(None)
 
     def stand_for(self, client: Client | None) -> None:
-        """Whose connection this is, and with that which requests it may make."""
+        """Set the client of this connection, and the requests that it may make."""
         self.client = client or NOBODY
         self._direct: dict[type[Any], Callable[[Any], None]] = {table.Ping: self._ping}
         self._others = BEFORE_AUTHENTICATION
@@ -84,7 +84,7 @@ class TelestoSession:
     # From the wire
 
     def received(self, data: bytes) -> None:
-        cost = REQUEST_COST + len(data)  # of all packets in it; shared out to the first
+        cost = REQUEST_COST + len(data)  # covers all packets in `data`; counted with the first
         if self._watch is not None:
             self._watch.arrived()
         events = self.codec.receive(data)
@@ -110,7 +110,7 @@ class TelestoSession:
             self._next()
 
     async def finish(self) -> None:
-        """No more requests; a read that is held is told "nothing", what is under way is answered."""
+        """Accept no more requests, answer a held read with "nothing", and finish the request under way."""
         self._closing = True
         self._give_up_read([])
         await self._close_when_answered()
@@ -120,8 +120,8 @@ class TelestoSession:
         self.wire.close()
 
     def _end(self) -> bool:
-        """It may have closed its own side only, so what it asked is answered. But mostly it has gone, so no
-        message is taken for it."""
+        """Answer the requests of a client that has closed its side. No message is taken for it any more,
+        because most such clients have gone."""
         self._ended = True
         self._give_up_read(_nobody_reads())
         if self._busy:
@@ -191,7 +191,7 @@ class TelestoSession:
         self._send(data)
 
     async def _until_read(self) -> None:
-        """A client that does not read its answers gets no more of them."""
+        """Wait until the client has read its answers, then go on."""
         await self.wire.writable()
         self._sent = 0
         self._busy = False
@@ -203,7 +203,7 @@ class TelestoSession:
         self._send(self.codec.encode(packet))
 
     def _send(self, data: bytes) -> None:
-        """The whole of an answer: the authors' client cannot put pieces together."""
+        """Send a whole answer in one piece: the authors' client cannot join pieces."""
         self._sent += len(data)
         self.wire.answer(data, self._cost)
         if self._watch is not None:
@@ -229,7 +229,8 @@ class TelestoSession:
         self._answer(table.Pong(packet.packet_id))
 
     def letter(self, message: table.Message) -> Letter:
-        """What a client may put, as the broker takes it. The sender is the client, whatever it says."""
+        """Convert a message that the client puts. Its sender is always the client, whatever the message
+        says."""
         if self.client.mode != FULL:
             raise NotAllowed(f"client {self.client.name!r} may only read")
         if len(message.text) > MAX_TEXT:
@@ -291,7 +292,7 @@ class TelestoSession:
         self._waiter = None
         self._stored_by_now()
         if isinstance(taken, NoSuchQueue):
-            taken = []  # it holds nothing either
+            taken = []  # a missing queue counts as empty
         if isinstance(taken, Exception):
             self._fail(packet, taken)
         elif not taken:
@@ -306,7 +307,7 @@ class TelestoSession:
                 self._send(data)
 
     def _return(self, packet: Request, message: Message) -> None:
-        """Puts back a message that another door took in and this one cannot show."""
+        """Put back a message of another protocol that is too large for this one."""
         self.broker.queues.put_back([message], partial(self._returned, packet, message))
 
     def _returned(self, packet: Request, message: Message, stored: Stored | Exception) -> None:

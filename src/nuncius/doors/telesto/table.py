@@ -1,8 +1,8 @@
-"""Telesto's packets, declared once: table 3.6 of its report, with what its running code does differently.
+"""Telesto's packets, declared once: table 3.6 of its report, with the differences of its running code.
 
-Two dialects are in the world. The report describes one, the authors' programs speak the other. They share
-most of this table; a packet whose number differs has two, a field that only one of them knows is marked with
-`only`. Encoding, decoding and the tables in docs/doors/telesto.md follow from what stands here.
+There are two dialects: the report describes one, the authors' programs use the other. They share most of this
+table; a packet whose id differs has two, a field of one dialect only is marked with `Only`. Encoding,
+decoding and the tables in docs/doors/telesto.md follow from this table.
 
 Everything is big-endian and signed. There is no null: 0 stands for "anyone" and "none".
 """
@@ -14,24 +14,25 @@ import msgspec
 
 
 class Dialect(Enum):
-    """How a connection frames its packets: the sizes of the length and the method id, and what is counted."""
+    """A framing of packets: the sizes of the length and the method id, and the bytes that the length
+    covers."""
 
     REPORT = "report"  # int16 length of the whole packet, int16 method id
-    DEPLOYED = "deployed"  # int16 length of what follows it, int8 method id
+    DEPLOYED = "deployed"  # int16 length of the bytes after it, int8 method id
 
 
 # Kinds of fields
 
 
 class Number(NamedTuple):
-    """An integer; `code` is its letter in the module struct."""
+    """An integer; `code` is its format character in `struct`."""
 
     name: str
     code: str
 
 
 class Only(NamedTuple):
-    """The field is there in one dialect; in the other it has its default."""
+    """The field exists in one dialect; in the other it has its default."""
 
     dialect: Dialect
 
@@ -75,7 +76,7 @@ class ErrorType(IntEnum):
     CLIENT_MODE_PERMISSION_VIOLATION = 13
 
 
-# What packets carry
+# Contents of packets
 
 
 class Record(msgspec.Struct, gc=False):
@@ -116,7 +117,7 @@ class Methods(NamedTuple):
 
 
 class Packet(Record):
-    """What every packet has: a number set by the client, which the answer repeats."""
+    """The base of every packet: a number set by the client, which the answer repeats."""
 
     METHODS: ClassVar[Methods]
 
@@ -132,25 +133,25 @@ class Answer(Packet):
 
 
 class Ping(Request):
-    """Are you there?"""
+    """Test the connection."""
 
     METHODS = Methods(0x01, 0x01)
 
 
 class Pong(Answer):
-    """Yes."""
+    """Answer to Ping."""
 
     METHODS = Methods(0x02, 0x02)
 
 
 class Success(Answer):
-    """Done, and there is nothing more to say."""
+    """The request was carried out; there is no result."""
 
     METHODS = Methods(0x03, 0x03)
 
 
 class Error(Answer):
-    """Not done. `error_type` is one of the table of errors."""
+    """The request failed. `error_type` is one of the table of errors."""
 
     METHODS = Methods(0x05, 0x05)
     error_type: Int8
@@ -158,7 +159,7 @@ class Error(Answer):
 
 
 class RegisterClient(Request):
-    """A new client, whom this connection stands for from now on."""
+    """Register a new client, which becomes the connection's client."""
 
     METHODS = Methods(0x11, 0x11)
     client_name: String
@@ -171,7 +172,7 @@ class RegisterClientResponse(Answer):
 
 
 class IdentifyClient(Request):
-    """This connection stands for a client that exists."""
+    """Make an existing client the connection's client."""
 
     METHODS = Methods(0x13, 0x13)
     client_id: Int32
@@ -184,7 +185,7 @@ class IdentifyClientResponse(Answer):
 
 
 class DeleteClient(Request):
-    """Deletes a client; where none is named, the connection's own."""
+    """Delete a client; if none is named, the connection's own."""
 
     METHODS = Methods(0x15, 0x15)
     client_id: Annotated[int, Number("int32", "i"), Only(Dialect.REPORT)] = 0
@@ -201,7 +202,7 @@ class CreateQueueResponse(Answer):
 
 
 class DeleteQueue(Request):
-    """Deletes a queue with its messages."""
+    """Delete a queue with its messages."""
 
     METHODS = Methods(0x23, 0x23)
     queue_id: Int32
@@ -231,7 +232,7 @@ class GetQueueNameResponse(Answer):
 
 
 class GetQueues(Request):
-    """All queues."""
+    """List all queues."""
 
     METHODS = Methods(0x29, 0x29)
 
@@ -242,7 +243,7 @@ class GetQueuesResponse(Answer):
 
 
 class GetActiveQueues(Request):
-    """The queues that hold something for this client."""
+    """List the queues that have messages for this client."""
 
     METHODS = Methods(0x2B, 0x2B)
 
@@ -253,7 +254,7 @@ class GetActiveQueuesResponse(Answer):
 
 
 class GetMessages(Request):
-    """A look at the messages of a queue, oldest first; none is removed."""
+    """List the messages of a queue, oldest first, without removing them."""
 
     METHODS = Methods(0x2D, 0x2D)
     queue_id: Int32
@@ -265,7 +266,7 @@ class GetMessagesResponse(Answer):
 
 
 class PutMessage(Request):
-    """The message goes into its own queue and into each of the listed ones, or into none."""
+    """Put a message into its own queue and into each of the listed ones, or into none."""
 
     METHODS = Methods(0x31, 0x31)
     message: Message
@@ -273,7 +274,7 @@ class PutMessage(Request):
 
 
 class ReadMessage(Request):
-    """Takes a message: by priority (1) or the oldest (2), of one sender or of any (0)."""
+    """Take a message: by priority (1) or the oldest (2), of one sender or of any (0)."""
 
     METHODS = Methods(0x32, 0x33)
     queue_id: Int32
@@ -289,7 +290,7 @@ class ReadMessageResponse(Answer):
 
 
 class ReadResponse(Request):
-    """Takes the answer to a request: a message for this client with that context."""
+    """Take the answer to a request: a message for this client with that context."""
 
     METHODS = Methods(0x34, 0x35)
     queue_id: Int32

@@ -1,8 +1,8 @@
-"""Trace files: what each request took, phase by phase, for the pipeline to evaluate.
+"""Trace files: the duration of each phase of each request, for the pipeline to evaluate.
 
-The columns are those of the Telesto authors' log of their middleware: when, and the nanoseconds a request
-waited to be looked at, was parsed, spent in the store (which includes being combined with others and, for
-a read that found nothing, being held), and took to be answered. Parquet, a file a process.
+The columns are those of the Telesto authors' middleware log: the time, and the nanoseconds a request waited,
+was parsed, spent in the store (including the combiner and, for a read that found nothing, the time it was
+held), and took to be answered. The format is Parquet, one file per process.
 """
 
 import logging
@@ -36,8 +36,8 @@ class TraceUnavailable(Exception):
 
 
 class TraceFile:
-    """Rows are collected as numbers, whose texts are kept once, and written a good many at a time by a
-    thread: what is traced must not wait for its trace."""
+    """A trace file. Rows are collected as numbers, whose texts are stored once, and a thread writes many at a
+    time: requests must not wait for their trace."""
 
     def __init__(self, directory: Path, name: str, columns: Columns) -> None:
         try:
@@ -54,11 +54,11 @@ class TraceFile:
         self._path = directory / f"{name}-{os.getpid()}-{time.time_ns()}.parquet"
         self._writer = pq.ParquetWriter(self._path, self._schema)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trace")
-        self._numbers = array("q")  # row after row
+        self._numbers = array("q")  # row by row
         self._texts: dict[str, int] = {}
 
     def number_of(self, text: str) -> int:
-        """Stands for the text in a row."""
+        """Return the number that stands for the text in a row."""
         return self._texts.setdefault(text, len(self._texts))
 
     def add(self, row: tuple[int, ...]) -> None:
@@ -95,14 +95,15 @@ class TraceFile:
 
 
 class NodeTrace:
-    """One for all connections of a node."""
+    """The trace of a node, shared by all its connections."""
 
     def __init__(self, directory: Path) -> None:
         self._file = TraceFile(directory, "node", NODE_COLUMNS)
         self._epoch = time.time_ns() - time.perf_counter_ns()
 
     def add(self, arrived: int, parsing: int, began: int, stored: int, sent: int) -> None:
-        """Moments by time.perf_counter_ns, but for `parsing`, which is a duration."""
+        """Add a request. All arguments are times of time.perf_counter_ns, except `parsing`, which is a
+        duration."""
         epoch_ms = (self._epoch + arrived) // 1_000_000
         waiting = max(0, began - arrived - parsing)
         self._file.add((epoch_ms, waiting, parsing, stored - began, sent - stored))
@@ -112,11 +113,11 @@ class NodeTrace:
 
 
 class Stopwatch:
-    """One connection's moments, request by request."""
+    """The times of one connection's requests."""
 
     def __init__(self, trace: NodeTrace) -> None:
         self._trace = trace
-        self._coming: deque[tuple[int, int]] = deque()  # when each request arrived, how long it was parsed
+        self._coming: deque[tuple[int, int]] = deque()  # arrival and parsing time of each request
         self._arrived = self._began = self._stored = 0
         self._current = (0, 0)
 

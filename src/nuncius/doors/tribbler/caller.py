@@ -1,4 +1,4 @@
-"""Calling other nodes: one connection to each, many calls in flight on it."""
+"""Call other nodes, with one connection per node and many calls in flight on it."""
 
 import asyncio
 import contextlib
@@ -18,11 +18,11 @@ ANSWER_SECONDS = 60.0
 
 
 class RpcError(Exception):
-    """What the other side said instead of an answer."""
+    """The error that the other node answered with."""
 
 
 class _Link(asyncio.Protocol):
-    """One connection. It is made when it is needed, and not used again once it is lost."""
+    """One connection. It is opened on demand, and not used again after it is lost."""
 
     connected: asyncio.Future[None]
 
@@ -99,12 +99,12 @@ class _Link(asyncio.Protocol):
 
 
 class Caller:
-    """The calls of this node to the node at an address ("host:port")."""
+    """Calls from this node to the node at an address ("host:port")."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.lease_form = 0
-        """The number of the form of a wish for a lease that the node understood last; see `RpcPeer`."""
+        """The form of a lease request that the node understood last; see `RpcPeer`."""
         self._link: _Link | None = None
         self._connecting: asyncio.Task[_Link] | None = None
 
@@ -116,7 +116,7 @@ class Caller:
         *,
         seconds: float | None = ANSWER_SECONDS,
     ) -> S:
-        """Raises Unreached, NoAnswer (sent, and then silence) or RpcError."""
+        """Call a method. Raise Unreached, NoAnswer (sent, but not answered) or RpcError."""
         link = self._link
         if link is None or link.is_lost:
             link = await self._connected()
@@ -154,7 +154,7 @@ class Caller:
 
 
 class Callers:
-    """Callers by address; those not used for longest are let go when there are many."""
+    """Callers by address. When there are too many, the least recently used is closed."""
 
     def __init__(self, most: int = 1000) -> None:
         self._most = most

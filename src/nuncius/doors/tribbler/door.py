@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class NotInRing(Exception):
-    """The node could not come into its ring."""
+    """The node could not join its ring."""
 
 
 class TribblerDoor(TcpDoor):
@@ -36,7 +36,7 @@ class TribblerDoor(TcpDoor):
         *,
         give_up: Callable[[], None] = lambda: None,
     ) -> None:
-        """`give_up` is called when the node cannot come into its ring; `close` then says why."""
+        """`give_up` is called when the node cannot join its ring; `close` then raises the reason."""
         super().__init__(broker, max_connections)
         self._ring = ring
         self._callers = Callers()

@@ -1,8 +1,8 @@
-"""Writing structs as a gob stream, without I/O.
+"""Write structs as a gob stream. No I/O.
 
-A struct is a `msgspec.Struct` whose fields carry the names that Go knows them by (`rename="pascal"` does for
-most). Fields meet by name: those that one side does not know are skipped, those that the other did not send
-are zero.
+A struct is a `msgspec.Struct` whose fields have the names that Go uses (`rename="pascal"` is enough for
+most). Fields are matched by name: fields that one side does not know are skipped, fields that the other did
+not send are zero.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ _BASICS: dict[Any, tuple[int, Write]] = {
 
 
 class _Out:
-    """How a type is written: its id, the messages that describe it, and its values."""
+    """An outgoing type: its id, the messages that describe it, and the function that writes its values."""
 
     def __init__(self, type_id: int) -> None:
         self.type_id = type_id
@@ -39,7 +39,7 @@ class _Out:
 
 
 class _Registry:
-    """The types that this process sends, under the same ids on all connections."""
+    """The types that this process sends, with the same ids on all connections."""
 
     def __init__(self) -> None:
         self._known: dict[Any, _Out] = {}
@@ -84,7 +84,7 @@ class _Registry:
             wire.write_int(out, part.type_id)
             out.append(0)
         made.description = wire.message(-made.type_id, out + b"\0\0")
-        # Structs inside a struct are always sent, everything else unless it is zero.
+        # A nested struct is always sent, any other field unless it is zero.
         plan = [
             (field.name, part, isinstance(field.type, type) and issubclass(field.type, msgspec.Struct))
             for field, part in zip(fields, made.parts, strict=True)
@@ -106,7 +106,8 @@ class _Registry:
 
 
 def _described(type_id: int, name: str, field: int) -> bytearray:
-    """The beginning of a type's description, up to the end of its `CommonType`. `field` is `wireType`'s."""
+    """Return the beginning of a type's description, up to the end of its `CommonType`. `field` is
+    `wireType`'s."""
     out = bytearray((field, 1))
     delta = 1
     if name:
@@ -124,7 +125,7 @@ _registry = _Registry()
 
 
 class Encoder:
-    """One direction of a connection: describes each type once, before its first value."""
+    """Encoder of one direction of a connection. Each type is described once, before its first value."""
 
     def __init__(self) -> None:
         self._described: set[int] = set()

@@ -1,4 +1,4 @@
-"""Reading structs from a gob stream, without I/O."""
+"""Read structs from a gob stream. No I/O."""
 
 from collections.abc import Callable, Sequence
 from types import UnionType
@@ -14,8 +14,8 @@ MAX_MESSAGE = 32 << 20
 MAX_TYPES = 2000
 FREE = 80_000
 OF_STRUCT, OF_OTHER = 8, 2
-"""How many bytes of its message an element of a list must be worth, once all of them together are worth more
-than those that are free. A struct without fields is one byte on the wire, and a hundred in memory."""
+"""Bytes of its message that each list element must account for, once all elements together exceed the free
+amount. A struct without fields is one byte on the wire, and a hundred in memory."""
 
 Read = Callable[[bytes, int], tuple[Any, int]]
 S = TypeVar("S", bound=msgspec.Struct)
@@ -28,16 +28,16 @@ _READS: dict[int, tuple[Sequence[Any], Read]] = {
     wire.BYTES: ((bytes,), wire.read_bytes),
     wire.STRING: ((str,), wire.read_string),
 }
-"""What a value of a built-in type may be read as."""
+"""The types that a value of each built-in type may be read as, and the function that reads it."""
 _BUILT_IN = {*_READS, wire.COMPLEX, wire.INTERFACE}
 
 
 class _Unfinished(Exception):
-    """The value goes on in the next message."""
+    """The value continues in the next message."""
 
 
 class Message:
-    """A value that was received and not looked at yet."""
+    """A received value that is not decoded yet."""
 
     __slots__ = ("at", "data", "type_id")
 
@@ -48,27 +48,27 @@ class Message:
 
 
 class Decoder:
-    """One direction of a connection, on the side of the receiver."""
+    """Decoder of one direction of a connection."""
 
     def __init__(self, most: int = MAX_MESSAGE) -> None:
         self._most = most
         self._buffer = bytearray()
         self._types: dict[int, WireType] = {}
         self._plans: dict[tuple[int, Any], Read] = {}
-        self._simple: set[int] = set()  # types without interfaces in them
-        self._begun = b""  # a value that is spread over several messages
-        self._left = 0  # of what elements may weigh in the value that is being read
+        self._simple: set[int] = set()  # types without nested interfaces
+        self._begun = b""  # the beginning of a value that spans several messages
+        self._left = 0  # weight that elements of the current value may still add
 
     def feed(self, data: bytes) -> None:
         self._buffer += data
 
     @property
     def waiting(self) -> int:
-        """Bytes of a message that is not complete yet."""
+        """Bytes of an incomplete message."""
         return len(self._buffer) + len(self._begun)
 
     def next(self) -> Message | None:
-        """The next value, if it is complete; descriptions of types are taken in on the way."""
+        """Return the next value, if it is complete. Descriptions of types before it are learned."""
         while True:
             data = self._next_message()
             if data is None:
@@ -88,7 +88,8 @@ class Decoder:
             self._begun = data
 
     def _continued(self, data: bytes) -> bytes:
-        """A value whose last message ended with the description of a type goes on with the next message."""
+        """Return the begun value with this message appended: a value whose message ends with a type
+        description continues in the next message."""
         length = bytearray()
         wire.write_uint(length, len(data))
         whole = self._begun + length + data
@@ -98,8 +99,9 @@ class Decoder:
         return whole
 
     def _is_whole(self, message: Message) -> bool:
-        """Only values with interfaces in them can go on in another message. They are looked at for that, so
-        types that they bring along are known even if nobody wants the value."""
+        """Return whether a value is complete. Only values with interfaces in them can continue in another
+        message. They are parsed here, so that the types they describe are known even if the value is never
+        decoded."""
         if message.type_id in self._simple:
             return True
         if self._has_interface(message.type_id):
@@ -112,7 +114,7 @@ class Decoder:
         return True
 
     def _has_interface(self, type_id: int) -> bool:
-        """Whether there are interfaces in a type, of which every part has to be known."""
+        """Return whether a type has interfaces in it. Raise GobError if one of its parts is unknown."""
         seen: set[int] = set()
         unseen = {type_id}
         while unseen:
@@ -158,11 +160,11 @@ class Decoder:
         return at
 
     def decode(self, message: Message, kind: type[S]) -> S:
-        """The value as that struct. Raises Mismatch when it is something else."""
+        """Return the value as a struct. Raise Mismatch if it is of another type."""
         return self._read(message, kind)  # type: ignore[no-any-return]
 
     def skip(self, message: Message) -> None:
-        """Looks at the value without wanting it; types may be described inside."""
+        """Parse a value without keeping it, to learn the types described in it."""
         self._read(message, None)
 
     def _read(self, message: Message, kind: Any) -> Any:
@@ -171,7 +173,7 @@ class Decoder:
         found = self._types.get(message.type_id)
         try:
             if not isinstance(found, StructType):
-                at += 1  # a zero before values that are no structs
+                at += 1  # a zero precedes values that are not structs
             value, _ = self._plan(message.type_id, kind)(message.data, at)
         except IndexError:
             raise GobError("gob: value is cut short") from None
@@ -179,7 +181,7 @@ class Decoder:
             raise GobError("gob: value is nested too deep") from None
         return value
 
-    # How to read a value of a type that was described, as one that we want; None: as nothing.
+    # Return the function that reads a value of a described type as `kind`; None as `kind` discards the value.
 
     def _plan(self, type_id: int, kind: Any) -> Read:
         plan = self._plans.get((type_id, kind))
@@ -212,7 +214,7 @@ class Decoder:
         raise Mismatch(f"gob: another type where {_name(kind)} is wanted")
 
     def _union_plan(self, type_id: int, kind: UnionType) -> Read:
-        """How to read a field that may be of one of several types: the stream says of which."""
+        """Return the function that reads a field of one of several types, as the stream tells."""
         for each in get_args(kind):
             try:
                 return self._plan(type_id, each)
@@ -244,7 +246,7 @@ class Decoder:
                     raise GobError("gob: field number out of range")
                 target, type_id = fields[field]
                 each = reads[field]
-                if each is None:  # looked up at the first value, so that a type may contain itself
+                if each is None:  # looked up at the first value, because a type may contain itself
                     try:
                         each = self._plan(type_id, None if target is None else target.type)
                     except Mismatch as error:
@@ -290,7 +292,8 @@ class Decoder:
         return read
 
     def _skip_interface(self, data: bytes, at: int) -> tuple[Any, int]:
-        """The name of a type, its id (after descriptions, if need be), and a value with its length."""
+        """Skip an interface value: a type's name, its id (after descriptions, if any), and a value with its
+        length."""
         name, at = wire.read_bytes(data, at)
         if not name:
             return None, at
@@ -301,7 +304,7 @@ class Decoder:
             at = self._learn(-type_id, data, at)
             if at == len(data):
                 raise _Unfinished
-            _, at = wire.read_uint(data, at)  # the length of the message that follows
+            _, at = wire.read_uint(data, at)  # length of the next message
 
 
 def _name(kind: Any) -> str:

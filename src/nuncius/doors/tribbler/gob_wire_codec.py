@@ -1,23 +1,23 @@
-"""The alphabet of gob, Go's encoding of values: numbers, strings, and the descriptions of types.
+"""The basic encodings of gob, Go's encoding of values: numbers, strings, and the descriptions of types.
 
-A stream is messages: a length, a type's id, and a value of that type. An id below zero announces the
-description of the type with the opposite id. Types describe themselves in terms of few that everybody knows.
+A stream consists of messages: a length, a type's id, and a value of that type. A negative id announces the
+description of the type with the opposite id. Types are described in terms of a few built-in ones.
 """
 
 import struct
 from dataclasses import dataclass
 
 BOOL, INT, UINT, FLOAT, BYTES, STRING, COMPLEX, INTERFACE = range(1, 9)
-FIRST_ID = 65  # of types that are not built in
+FIRST_ID = 65  # first id of types that are not built in
 MAX_FIELDS = 1000
 
 
 class GobError(Exception):
-    """The bytes are no gob stream, or none that we accept; nothing after them can be understood."""
+    """The bytes are not a gob stream, or exceed a limit; the rest cannot be decoded."""
 
 
 class Mismatch(Exception):
-    """A value is well-formed but not of the type that is wanted."""
+    """A value is well-formed but not of the expected type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,14 @@ class MapType:
 
 @dataclass(frozen=True, slots=True)
 class OpaqueType:
-    """What encodes itself: some bytes."""
+    """A type with its own encoding: opaque bytes."""
 
 
 WireType = StructType | SliceType | MapType | OpaqueType
 
 
 def read_uint(data: bytes, at: int) -> tuple[int, int]:
-    """A number and where it ends."""
+    """Return a number and where it ends."""
     first = data[at]
     if first < 128:
         return first, at + 1
@@ -84,7 +84,8 @@ def read_string(data: bytes, at: int) -> tuple[str, int]:
 
 
 def read_count(data: bytes, at: int) -> tuple[int, int]:
-    """How many elements follow; each takes at least a byte."""
+    """Read a number of elements. Raise GobError if the message cannot hold them: each takes at least a
+    byte."""
     count, at = read_uint(data, at)
     if count > len(data) - at:
         raise GobError("gob: more elements than their message can hold")
@@ -118,7 +119,7 @@ def write_string(out: bytearray, value: str) -> None:
 
 
 def message(type_id: int, value: bytes | bytearray) -> bytes:
-    """A complete message of a stream."""
+    """Return a complete message of a stream."""
     inner = bytearray()
     write_int(inner, type_id)
     out = bytearray()
@@ -127,7 +128,7 @@ def message(type_id: int, value: bytes | bytearray) -> bytes:
 
 
 def read_type(data: bytes, at: int) -> tuple[WireType, int]:
-    """The description of a type, a value of Go's `wireType`: one of its fields is set."""
+    """Read the description of a type, a value of Go's `wireType`: one of its fields is set."""
     found: WireType | None = None
     field = -1
     while True:
@@ -153,7 +154,7 @@ def read_type(data: bytes, at: int) -> tuple[WireType, int]:
 
 
 def _read_common(data: bytes, at: int) -> tuple[str, int]:
-    """A `CommonType`: name and id; the id is known from the message."""
+    """Read a `CommonType` and return its name; its id is known from the message."""
     name = ""
     field = -1
     while True:
@@ -168,7 +169,7 @@ def _read_common(data: bytes, at: int) -> tuple[str, int]:
 
 
 def _read_numbers(data: bytes, at: int) -> tuple[dict[int, int], int]:
-    """A struct of a `CommonType` and numbers; the numbers by their field."""
+    """Read a struct of a `CommonType` and numbers. Return the numbers by field."""
     numbers: dict[int, int] = {}
     field = -1
     while True:
@@ -198,7 +199,7 @@ def _read_struct(data: bytes, at: int) -> tuple[StructType, int]:
             if count > MAX_FIELDS:
                 raise GobError(f"gob: a struct has at most {MAX_FIELDS} fields")
             for _ in range(count):
-                # A `fieldType` is laid out like a `CommonType`: a name, an id.
+                # A `fieldType` is encoded like a `CommonType`: a name, an id.
                 each, at = _read_field(data, at)
                 fields.append(each)
 

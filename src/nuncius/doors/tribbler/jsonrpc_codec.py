@@ -14,7 +14,7 @@ import msgspec
 from nuncius.doors.tribbler.gob_decoder_codec import FREE, MAX_MESSAGE, OF_STRUCT, S
 from nuncius.doors.tribbler.gob_wire_codec import GobError, Mismatch
 
-# What matters for finding the end of an object: brackets, and strings, in which brackets do not count.
+# The marks that matter for the end of an object: brackets, and strings, whose brackets do not count.
 _MARK = re.compile(rb'["{}\[\]]')
 _REST_OF_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _BLANK = re.compile(rb"[ \t\r\n]*+")
@@ -38,9 +38,9 @@ class ServerCodec:
     def __init__(self, most: int = MAX_MESSAGE) -> None:
         self._most = most
         self._buffer = bytearray()
-        self._seen = 0  # how far the object that is arriving was looked at; nothing is looked at twice
+        self._seen = 0  # length of the incomplete object that was searched; nothing is searched twice
         self._depth = 0
-        self._opened = 0  # objects and lists in it
+        self._opened = 0  # number of objects and lists in it
         self._in_string = False
         self.to_say = b""
 
@@ -49,8 +49,8 @@ class ServerCodec:
         return len(self._buffer)
 
     def receive(self, data: bytes) -> Iterator[Call]:
-        """Requests that are complete now, in order. Raises GobError after those that came before what is no
-        request; the connection is of no use then."""
+        """Yield complete requests, in order. Raise GobError at an invalid one, after which the connection
+        must end."""
         self._buffer += data
         while (text := self._next_object()) is not None:
             try:
@@ -84,14 +84,14 @@ class ServerCodec:
         return None
 
     def _next_mark(self) -> bytes | None:
-        """The next bracket that counts, if it has arrived."""
+        """Return the next bracket outside strings, if it has arrived."""
         buffer = self._buffer
         while True:
             if self._in_string:
                 rest = _REST_OF_STRING.match(buffer, self._seen)
                 self._seen = rest.end() if rest else self._seen
                 if buffer[self._seen : self._seen + 1] != b'"':
-                    return None  # it goes on; a backslash at the end waits for what it belongs to
+                    return None  # the string continues; a backslash at the end waits for its character
                 self._seen += 1
                 self._in_string = False
             found = _MARK.search(buffer, self._seen)
@@ -103,7 +103,7 @@ class ServerCodec:
             self._in_string = True
 
     def arguments(self, call: Call, kind: type[S]) -> S:
-        """The first parameter; Go's clients send exactly one."""
+        """Decode the first parameter; Go's clients send exactly one."""
         try:
             return msgspec.json.decode(call.params, type=tuple[kind])[0]  # type: ignore[valid-type]
         except _NOT_JSON as error:
@@ -119,7 +119,7 @@ class ServerCodec:
 def _encode(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)
-    except UnicodeEncodeError:  # bytes that are no text, which JSON cannot carry
+    except UnicodeEncodeError:  # bytes that are not UTF-8, which JSON cannot carry
         return msgspec.json.encode(_as_text(msgspec.to_builtins(value)))
 
 

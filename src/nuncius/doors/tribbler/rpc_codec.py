@@ -1,4 +1,4 @@
-"""Go's net/rpc: gob streams of headers and bodies, as a rule after an HTTP CONNECT, without I/O.
+"""Go's net/rpc: gob streams of headers and bodies, usually after an HTTP CONNECT. No I/O.
 
 A request is a header with a number and a method, and its arguments; the answer has the same number. Answers
 come in any order.
@@ -38,14 +38,14 @@ class Response(msgspec.Struct, rename="pascal", frozen=True, gc=False):
 
 
 class InvalidRequest(msgspec.Struct, frozen=True):
-    """The body of an answer that has none."""
+    """The body of an error answer, as Go sends it."""
 
 
 _NO_BODY = InvalidRequest()
 
 
 class HandshakeError(Exception):
-    """Not the beginning of an RPC connection. `last_words` are for the other side."""
+    """The connection does not begin like an RPC connection. `last_words` is sent to the other side."""
 
     def __init__(self, reason: str, last_words: bytes = b"") -> None:
         super().__init__(reason)
@@ -54,7 +54,7 @@ class HandshakeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request as it arrived; its arguments are read when it is known what they are."""
+    """A request whose arguments are not decoded yet."""
 
     method: str
     seq: int
@@ -69,10 +69,10 @@ class Answer:
 
 
 class ServerCodec:
-    """The server's end of a connection."""
+    """The server's side of a connection."""
 
     def __init__(self, most: int = MAX_MESSAGE, *, over_http: bool = True) -> None:
-        """Not over HTTP: the streams begin at once, as for Go's `rpc.Dial`."""
+        """Without `over_http` the streams begin at once, as for Go's `rpc.Dial`."""
         self._decoder = Decoder(most)
         self._encoder = Encoder()
         self._head: bytearray | None = bytearray() if over_http else None
@@ -81,12 +81,12 @@ class ServerCodec:
 
     @property
     def incomplete(self) -> int:
-        """Bytes of a call that has begun; not 0 if one has."""
+        """Bytes of an incomplete call; not 0 if a call has begun."""
         return self._decoder.waiting + len(self._head or b"") + (self._request is not None)
 
     def receive(self, data: bytes) -> Iterator[Call]:
-        """Calls that are complete now, in order. Raises HandshakeError or GobError after those before what
-        makes no sense; the connection is of no use then."""
+        """Yield complete calls, in order. Raise HandshakeError or GobError at invalid bytes, after which the
+        connection must end."""
         if self._head is not None:
             rest = self._shake_hands(self._head, data)
             if rest is None:
@@ -102,7 +102,7 @@ class ServerCodec:
                 yield call
 
     def _shake_hands(self, head: bytearray, data: bytes) -> bytes | None:
-        """What follows the head of the HTTP request; None while that is not complete."""
+        """Return the bytes after the head of the HTTP request, or None while the head is incomplete."""
         head += data
         ends = [end for mark in (b"\n\n", b"\r\n\r\n") if (end := head.find(mark)) >= 0]
         if not ends:
@@ -120,7 +120,7 @@ class ServerCodec:
         return bytes(head[end + (2 if head[end : end + 2] == b"\n\n" else 4) :])
 
     def arguments(self, call: Call, kind: type[S]) -> S:
-        """Raises Mismatch when they are something else."""
+        """Decode the arguments of a call. Raise Mismatch if they are of another type."""
         return self._decoder.decode(call.body, kind)
 
     def answer(self, call: Call, reply: msgspec.Struct) -> bytes:
@@ -132,7 +132,7 @@ class ServerCodec:
 
 
 class ClientCodec:
-    """The client's end."""
+    """The client's side of a connection."""
 
     def __init__(self) -> None:
         self._decoder = Decoder(MAX_ANSWER)
@@ -142,7 +142,8 @@ class ClientCodec:
 
     @property
     def is_connected(self) -> bool:
-        """Whether calls may be sent; Go's server loses what arrives before it has answered the CONNECT."""
+        """Return whether calls may be sent: Go's server loses bytes that arrive before it has answered the
+        CONNECT."""
         return self._head is None
 
     def call(self, seq: int, method: str, arguments: msgspec.Struct) -> bytes:

@@ -1,4 +1,4 @@
-"""Services: methods under names, as Go's RPC server has them."""
+"""Services: methods by name, as in Go's RPC server."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,9 +11,10 @@ import msgspec
 class Method:
     arguments: type[msgspec.Struct]
     call: Callable[[Any], Awaitable[msgspec.Struct]]
-    """Gets the arguments, answers with the reply. What it raises is the caller's error."""
+    """Coroutine function that returns the reply. Its exceptions are sent to the caller as errors."""
     reads: bool = False
-    """Its answers may be large, and it waits for nobody's leases: calls take turns."""
+    """True if answers may be large and the method never waits for leases of other clients. Such calls are
+    limited by `Replies`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Service:
 
 
 class UnknownMethod(Exception):
-    """The message is what Go's own server says."""
+    """The method does not exist. The message is that of Go's server."""
 
 
 class Services:

@@ -1,4 +1,4 @@
-"""A connection of an RPC client: calls become calls of services, in any number and any order."""
+"""Serve a connection of an RPC client: its calls run concurrently and are answered in any order."""
 
 import asyncio
 import contextlib
@@ -16,8 +16,8 @@ from nuncius.ring.storage import StorageError
 
 log = logging.getLogger(__name__)
 
-CALL_COST = 2000  # bytes of memory an open call takes, besides its arguments
-LAST_ANSWERS_SECONDS = 60.0  # for a client that asks nothing more; it may be gone
+CALL_COST = 2000  # bytes of memory per open call, besides its arguments
+LAST_ANSWERS_SECONDS = 60.0  # for a client that has stopped sending; it may be gone
 
 
 class RpcSession:
@@ -35,7 +35,7 @@ class RpcSession:
         if self._codec is None:
             self._codec = _codec_of(data)
         codec, footprint = self._codec, self._wire.footprint
-        cost = CALL_COST + footprint.incomplete + len(data)  # with what had come of it before
+        cost = CALL_COST + footprint.incomplete + len(data)  # including its bytes that arrived before
         try:
             for call in codec.receive(data):
                 self._say(codec)
@@ -65,17 +65,18 @@ class RpcSession:
     def lost(self) -> None:
         self._closing = self._lost = True
         if not self._tasks:
-            self._codec = None  # with what has begun
+            self._codec = None  # drops an incomplete call
 
     async def finish(self) -> None:
-        """No more calls; those under way are answered, or given up by whoever closes the wire."""
+        """Accept no more calls. Those under way are answered, or given up if the listener closes the wire
+        first."""
         self._closing = True
         await self._wire.all_answered()
         self._wire.close()
 
     def _end(self) -> bool:
-        """A JSON client may be a line in a shell, which closes its own side first and then reads. Others have
-        gone when they say no more."""
+        """Keep answering a JSON client that has closed its side: it may be a shell pipeline, which then
+        reads. Other clients have gone by then."""
         if not self._tasks or not isinstance(self._codec, jsonrpc_codec.ServerCodec):
             return False
         self._keep(self._finish_soon())
@@ -107,7 +108,7 @@ class RpcSession:
         task.add_done_callback(self._tasks.discard)
 
     async def _carry_out(self, method: Method, arguments: Any, call: Any, cost: int) -> None:
-        """A change is made even if the client has gone; a read is not."""
+        """Carry out a call. A write is carried out even if the client has gone; a read is not."""
         answer = b""
         try:
             if not method.reads:
@@ -131,12 +132,12 @@ class RpcSession:
             return self._codec.refuse(call, f"internal error: {type(error).__name__}")
 
     def break_off(self, reason: str) -> None:
-        """Go RPC has no error that is not the answer to a call."""
+        """Close without an error: in Go RPC every error answers a call."""
         self._closing = True
         self._wire.close()
 
     def _give_up(self, reason: str, last_words: bytes = b"") -> None:
-        """Close the connection after the calls that came before are answered."""
+        """Close the connection after the calls before are answered."""
         if self._closing:
             return
         log.info("a connection that is not served", extra={"reason": reason[:200]})
@@ -151,8 +152,8 @@ class RpcSession:
 
 
 def _codec_of(data: bytes) -> rpc_codec.ServerCodec | jsonrpc_codec.ServerCodec:
-    """A JSON-RPC request begins with a bracket, an HTTP request with a word, and gob with the length of the
-    first type, which is neither."""
+    """Return the codec for a connection that begins with these bytes. A JSON-RPC request begins with a
+    bracket, an HTTP request with a word, and gob with the length of the first type, which is neither."""
     if data.lstrip()[:1] == b"{":
         return jsonrpc_codec.ServerCodec()
     return rpc_codec.ServerCodec(over_http=data[:1].isalpha())

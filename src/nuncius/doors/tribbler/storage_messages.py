@@ -1,6 +1,6 @@
-"""Arguments and replies of the storage service, with the names that Go programs know.
+"""Arguments and replies of the storage service, with the names that Go programs use.
 
-The second half is ours: nodes of ours use it among themselves, and nobody else has to know of it.
+Messages of the second half are sent between Nuncius nodes only; other programs need not know them.
 """
 
 import msgspec
@@ -9,7 +9,7 @@ from nuncius.doors.tribbler.gob_codec import Uint
 
 
 class Message(msgspec.Struct, rename="pascal", frozen=True):
-    """Fields that were not sent are zero."""
+    """Base of messages. Fields that were not sent are zero."""
 
 
 class LeaseStruct(Message, frozen=True):
@@ -23,7 +23,7 @@ class Client(Message, frozen=True):
 
 
 class GetArgs(Message, frozen=True):
-    """Arguments of Get and GetList as editions after fall 2011 send them: a lease is for an address."""
+    """Arguments of Get and GetList in editions after fall 2011: the lease's client is an address."""
 
     key: str = ""
     want_lease: bool = False
@@ -31,7 +31,7 @@ class GetArgs(Message, frozen=True):
 
 
 class ClientGetArgs(Message, frozen=True):
-    """The same as the edition of fall 2011 sends it."""
+    """The same in the edition of fall 2011."""
 
     key: str = ""
     want_lease: bool = False
@@ -39,7 +39,7 @@ class ClientGetArgs(Message, frozen=True):
 
 
 class PlainGetArgs(Message, frozen=True):
-    """The same without a wish for a lease, which a node of any edition understands."""
+    """The same without a lease request, which a node of any edition understands."""
 
     key: str = ""
 
@@ -82,7 +82,7 @@ class PutReply(Message, frozen=True):
 class RegisterArgs(Message, frozen=True):
     client_info: Client = Client()
     more_ids: list[Uint] = msgspec.field(default_factory=list, name="MoreIDs")
-    """Of a node with several ids: the others."""
+    """The other ids of a node with several."""
 
 
 class RegisterReply(Message, frozen=True):
@@ -99,7 +99,7 @@ class RevokeLeaseReply(Message, frozen=True):
     status: int = 0
 
 
-# Among our own nodes
+# Between Nuncius nodes
 
 
 class GetManyArgs(Message, frozen=True):

@@ -1,10 +1,10 @@
-"""Another node of the ring, asked by Go RPC.
+"""Call another node of the ring by Go RPC.
 
-What Go programs know is asked as they know it, so that a node may be one of theirs; only many keys at once,
-and posts, have methods of our own, and a node without them is asked the plain way.
+The methods that Go programs know are called in their form, so that a node may be a Go program. Only reads of
+many keys and posts have methods of our own; a node without them gets the plain calls.
 
-Editions of the course differ in how a wish for a lease names the client. Nothing says of which edition a node
-is (it may be known from another node only), so it is asked in one form, and in the other if it refuses.
+Editions of the course differ in how a lease request names the client. A node's edition is unknown (another
+node may have reported it), so one form is tried first, and the other if the node refuses that.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,7 +52,7 @@ G = TypeVar("G", GetReply, GetListReply)
 
 class RpcPeer:
     def __init__(self, caller: Caller, id_of: Callable[[str], int] = lambda address: 0) -> None:
-        """`id_of` is the id on the ring of the node at an address; 0 if none is there."""
+        """`id_of` returns the id on the ring of the node at an address; 0 if there is none."""
         self._caller = caller
         self._id_of = id_of
 
@@ -60,7 +60,7 @@ class RpcPeer:
         self, lists: bool, keys: Sequence[str], wants: Sequence[bool], client: str
     ) -> Sequence[Found]:
         found = await self._read_some(lists, keys, wants, client)
-        while len(found) < len(keys):  # what did not fit into one answer
+        while len(found) < len(keys):  # the keys that did not fit into one answer
             rest = slice(len(found), None)
             found += await self._read_some(lists, keys[rest], wants[rest], client)
         return found
@@ -68,7 +68,7 @@ class RpcPeer:
     async def _read_some(
         self, lists: bool, keys: Sequence[str], wants: Sequence[bool], client: str
     ) -> list[Found]:
-        """Those of the keys, from the first on, for which there was room in an answer."""
+        """Return values of the keys, from the first on, as many as fit into an answer."""
         if len(keys) == 1:
             return [await self._read_one(lists, keys[0], wants[0], client)]
         asked = GetManyArgs(list(keys), list(wants), client)
@@ -155,7 +155,7 @@ class RpcPeer:
         except RpcError as error:
             if not str(error).startswith(NO_SERVICE):
                 raise
-        # In later years of the course clients have caches of their own, and call this service otherwise.
+        # In later years of the course clients have caches of their own, and name this service differently.
         return await self._revoke("CacheRPC", key)
 
     async def _revoke(self, service: str, key: str) -> bool:

@@ -130,7 +130,7 @@ class StorageService:
 
 
 def _fitting(found: Sequence[Found]) -> Sequence[Found]:
-    """Those of them that fit into one answer, from the first on; the rest can be asked for again."""
+    """Return the first values, as many as fit into one answer; the caller asks again for the rest."""
     size = 0
     for n, each in enumerate(found):
         size += len(each.value) if isinstance(each.value, str) else sum(map(len, each.value or ()))

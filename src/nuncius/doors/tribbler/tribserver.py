@@ -30,8 +30,8 @@ def service(
     recent_here: Callable[[list[int] | None], Awaitable[Posts]],
     put_many: Callable[[Sequence[str], Sequence[str]], Awaitable[None]],
 ) -> Service:
-    """The service on an application. The other calls are what nodes ask each other: to post for a user whose
-    keys are here, for what was posted here lately, and to put many values, wherever they belong."""
+    """Return the service of an application. The other callables serve calls between nodes: post for a user
+    whose keys are here, return recent posts of this node, and put many values, whichever nodes own them."""
 
     async def create_user(args: CreateUserArgs) -> StatusReply:
         return StatusReply(await tribbler.create_user(args.userid))

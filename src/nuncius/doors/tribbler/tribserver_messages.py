@@ -1,6 +1,6 @@
-"""Arguments and replies of the Tribbler service, with the names that Go programs know.
+"""Arguments and replies of the Tribbler service, with the names that Go programs use.
 
-The second half is ours: nodes of ours use it among themselves, and nobody else has to know of it.
+Messages of the second half are sent between Nuncius nodes only; other programs need not know them.
 """
 
 import msgspec
@@ -50,7 +50,7 @@ class GetTribblesReply(Message, frozen=True):
     tribbles: list[Tribble] = msgspec.field(default_factory=list)
 
 
-# Among our own nodes
+# Between Nuncius nodes
 
 
 class PutManyArgs(Message, frozen=True):
@@ -60,7 +60,7 @@ class PutManyArgs(Message, frozen=True):
 
 class RecentArgs(Message, frozen=True):
     is_first: bool = False
-    """Only the name of the topic is wanted."""
+    """True to request only the name of the topic."""
     offsets: list[int] = msgspec.field(default_factory=list)
 
 

@@ -1,4 +1,4 @@
-"""The applications of a ring's nodes, as one of them reaches the others."""
+"""Access from one node of a ring to the applications of the others."""
 
 import asyncio
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class RingPeers:
         self._callers = callers
         self._posting = posting
         self._abroad = Posting(storage, shared=True)
-        """For users whose keys are at a node that cannot post: one of somebody's Go programs."""
+        """For users whose keys are at a node that cannot post, such as a Go program."""
         self._local = local
         self._version = 0
 
@@ -71,7 +71,7 @@ class RingPeers:
     async def post_here(self, user: str, contents: str) -> int:
         ring = self._storage.ring
         if ring is not None and ring.version != self._version:
-            # What was known of a user is outdated, if it was another node's in between.
+            # Cached facts of a user are outdated if another node owned it in between.
             self._version = ring.version
             self._posting.forget()
         return await self._posting.post(user, contents)
@@ -87,7 +87,7 @@ class RingPeers:
         return Posts(reply.topic, reply.starts, reply.counts, reply.users, reply.posted, reply.more)
 
     async def put_many(self, keys: Sequence[str], values: Sequence[str]) -> None:
-        """Puts values, with one call to each node that owns some of them."""
+        """Put values, with one call to each node that owns some of them."""
         if len(keys) != len(values):
             raise Refused("there must be as many values as keys")
         for key, value in zip(keys, values, strict=True):
@@ -118,8 +118,8 @@ def build(
     shared: bool = False,
     timelines_from: int,
 ) -> Service:
-    """The Tribbler service of a node. `query` asks the node's own store; `shared`: other processes own the
-    same keys."""
+    """Return the Tribbler service of a node. `query` asks the node's own store; `shared`: other processes own
+    the same keys."""
     posting = Posting(storage, shared=shared)
     local = LocalPosts(query)
     peers = RingPeers(storage, callers, posting, local)

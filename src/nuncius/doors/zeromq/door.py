@@ -1,4 +1,4 @@
-"""The ZeroMQ port: what a ROUTER socket is to REQ and DEALER sockets."""
+"""The ZeroMQ port. It acts as a ROUTER socket for REQ and DEALER sockets."""
 
 from nuncius.doors.tcp import TcpDoor
 from nuncius.doors.wire import Session, Wire

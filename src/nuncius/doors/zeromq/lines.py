@@ -1,9 +1,10 @@
-"""Answers in the order of requests.
+"""Send answers in the order of requests.
 
-The protocol has no request ids: a client that sends several requests without waiting tells the answers apart
-by their order. So requests with the same envelope stand in a line. Gets go together, and so do puts, because
-the broker keeps either in order; any other request, and a change from one to the other, waits until those
-before it are answered. Clients behind one proxy have an envelope each, and do not wait for each other.
+The protocol has no request ids: a client that sends several requests without waiting matches answers by their
+order. So requests with the same envelope form a line. Consecutive gets run together, and so do puts, because
+the broker keeps their order; any other request, and a change from one kind to the other, waits until the
+requests before it are answered. Clients behind one proxy have different envelopes, and do not wait for each
+other.
 """
 
 import asyncio
@@ -17,21 +18,21 @@ _TOGETHER = (Get, Put)
 
 
 class Asked:
-    """A request on its way. `answer` is what to send, empty where silence is the answer."""
+    """An open request. `answer` is the message to send, empty if the request stays unanswered."""
 
     __slots__ = ("answer", "as_text", "cost", "got", "line", "looking", "number", "request")
 
     def __init__(
         self, number: int, line: "Line", request: Request | None, cost: int, *, as_text: bool
     ) -> None:
-        self.number = number  # of its connection's requests
+        self.number = number  # its number among the connection's requests
         self.line = line
-        self.request = request  # None: it could not be read
+        self.request = request  # None: malformed
         self.cost = cost
         self.as_text = as_text
         self.answer: bytes | None = None
         self.looking: Looking | None = None
-        self.got: asyncio.Future[None] | None = None  # for those that wait until it is answered
+        self.got: asyncio.Future[None] | None = None  # awaited until the request is answered
 
 
 class Line:
@@ -50,7 +51,7 @@ class Line:
 
     @property
     def first(self) -> Asked | None:
-        """The one that those behind it wait for."""
+        """The request that all others of the line wait for."""
         return self._begun[0] if self._begun else None
 
     def enter(self, asked: Asked) -> None:
@@ -59,7 +60,8 @@ class Line:
             self.advance()
 
     def advance(self) -> None:
-        """Begins with what may begin. `begin` answers False for what cannot, and has to come back for it."""
+        """Start the requests that may run. If `begin` returns False, the request stays first in the line, and
+        the session calls `advance` again later."""
         if self._advancing:
             return
         self._advancing = True
@@ -79,14 +81,14 @@ class Line:
         return kind in _TOGETHER and type(self._begun[-1].request) is kind
 
     def answered(self) -> list[Asked]:
-        """Those that can be told their answers now, in order."""
+        """Remove and return the requests whose answers can be sent now, in order."""
         ready = []
         while self._begun and self._begun[0].answer is not None:
             ready.append(self._begun.popleft())
         return ready
 
     def leave(self) -> list[Asked]:
-        """Nobody is there any more: those that did not begin yet do not."""
+        """Drop and return the requests that have not started: the client is gone."""
         never = list(self._behind)
         self._behind.clear()
         return never

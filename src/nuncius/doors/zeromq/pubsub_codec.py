@@ -1,8 +1,8 @@
-"""Requests and answers of the report's tables, as frames of ZeroMQ messages.
+"""Encode and decode requests and answers of the report's tables, as frames of ZeroMQ messages.
 
-A request is one frame of text, its fields separated by blanks, as the authors' programs send it; or one frame
-a field, as the tables can be read. It is answered in its own form. The text form is text: UTF-8, and a body
-that is none is shown with U+FFFD for what cannot be decoded. In the other form a body is any bytes.
+A request is one frame of text with its fields separated by blanks, as the authors' programs send it, or one
+frame per field, as the tables may be read. The answer has the form of its request. The text form is UTF-8; a
+body that is not is sent with U+FFFD for undecodable bytes. In the other form a body is any bytes.
 
     p PUBLISHER TOPIC COUNT TEXT      a SUBSCRIBERS | e COUNT_THERE_IS
     g SUBSCRIBER TOPIC ID             a LATEST_ID TEXT | e LATEST_ID | e ns
@@ -10,15 +10,15 @@ that is none is shown with U+FFFD for what cannot be decoded. In the other form 
     u SUBSCRIBER TOPIC                a | e ns
     anything else                     i
 
-Two fields more than the report has, which its clients never send: `g ... wait=SECONDS` waits for the message,
-and `s ... resume` is told in `e as LAST_ID` which id it confirmed last.
+There are two fields besides those of the report, which its clients never send: `g ... wait=SECONDS` waits for
+the message, and the answer to `s ... resume` is `e as LAST_ID`, with the id that was confirmed last.
 """
 
 from collections.abc import Sequence
 
 import msgspec
 
-MAX_NUMBER = 2**62  # larger ones mean no more
+MAX_NUMBER = 2**62  # larger numbers are reduced to it
 _DIGITS = 18
 _WAIT = b"wait="
 _RESUME = b"resume"
@@ -29,7 +29,7 @@ NOT_SUBSCRIBED, ALREADY_SUBSCRIBED = b"ns", b"as"
 
 
 class Malformed(ValueError):
-    """This is no request."""
+    """The frames are no request."""
 
 
 class Get(msgspec.Struct, frozen=True, gc=False):
@@ -60,23 +60,24 @@ class Unsubscribe(msgspec.Struct, frozen=True, gc=False):
 Request = Get | Put | Subscribe | Unsubscribe
 
 
-# The side that answers
+# For the server
 
 
 def split(frames: Sequence[bytes]) -> tuple[tuple[bytes, ...], Sequence[bytes]]:
-    """The envelope, which goes before the answer too, and the request. A REQ socket sends an empty frame
-    first; behind a proxy, or with correlation ids, there is more before it. A DEALER may send none."""
+    """Split a message into its envelope, which the answer repeats, and the request. A REQ socket sends an
+    empty frame first; behind a proxy, or with correlation ids, there are more frames before it. A DEALER may
+    send none."""
     if frames and not frames[0]:
         return (b"",), frames[1:]
     for n, frame in enumerate(frames[:-1], 1):
-        # Somebody's identity may be a letter that requests begin with.
+        # A client's identity may be a letter that requests begin with.
         if not frame and (frames[0] not in _KINDS or frames[n].split(b" ", 1)[0] in _KINDS):
             return tuple(frames[:n]), frames[n:]
     return (), frames
 
 
 def parse(frames: Sequence[bytes]) -> Request:
-    """Raises Malformed when it is no request."""
+    """Parse a request. Raise Malformed if it is none."""
     if len(frames) == 1:
         text = frames[0]
         frames = text.split(b" ", 4) if text.startswith(b"p ") else text.split(b" ")
@@ -95,7 +96,7 @@ def parse(frames: Sequence[bytes]) -> Request:
 
 
 def answer(fields: Sequence[bytes], *, as_text: bool) -> Sequence[bytes]:
-    """The frames of an answer."""
+    """Return the frames of an answer."""
     if not as_text:
         return fields
     text = b" ".join(fields)
@@ -104,11 +105,11 @@ def answer(fields: Sequence[bytes], *, as_text: bool) -> Sequence[bytes]:
     return (text,)
 
 
-# The side that asks
+# For the client
 
 
 def encode(request: Request) -> list[bytes]:
-    """One frame a field."""
+    """Encode a request with one frame per field."""
     match request:
         case Get(subscriber, topic, entry_id, wait):
             fields = [b"g", subscriber.encode(), topic.encode(), b"%d" % entry_id]

@@ -1,4 +1,4 @@
-"""A connection of a ZeroMQ client: messages become broker calls, results become answers."""
+"""Serve a connection of a ZeroMQ client: messages become broker calls, results become answers."""
 
 import asyncio
 import logging
@@ -30,13 +30,13 @@ from nuncius.doors.zeromq.pubsub_codec import (
 
 log = logging.getLogger(__name__)
 
-PUBLISHERS = "zeromq/"  # before the names of this door's publishers: other doors count for themselves
-REQUEST_COST = 500  # bytes of memory an open request takes, besides its frames
+PUBLISHERS = "zeromq/"  # prefix of publisher names; other protocols have separate counts
+REQUEST_COST = 500  # bytes of memory per open request, besides its frames
 OTHER_FRAMES = 4096  # bytes of a message besides its body
-REST = b"..."  # in the place of what was not kept of a message
-MAX_GETS = 10_000  # under way for one connection
-MUCH_UNREAD = 512 << 10  # bytes of answers, after which we look whether the client reads them
-AT_ONCE = 8  # of those whose answers are large
+REST = b"..."  # replaces the dropped part of a message
+MAX_GETS = 10_000  # under way per connection
+MUCH_UNREAD = 512 << 10  # bytes of answers after which the client must have read them
+AT_ONCE = 8  # lookups of large answers at a time
 
 
 class ZeromqSession:
@@ -47,13 +47,13 @@ class ZeromqSession:
         self._lines: dict[tuple[bytes, ...], Line] = {}
         self._closing = self._lost = self._is_broken = False
         self._gets: set[Asked] = set()
-        self._held: dict[Line, None] = {}  # lines that could not go on with a get
+        self._held: dict[Line, None] = {}  # lines whose next get has to wait
         self._numbers = count()
-        self._again: list[tuple[int, Asked]] = []  # gets to be asked again; a heap, the oldest is first
-        self._early: dict[Line, set[Asked]] = {}  # the same, when one of them is the first of its line
-        self._large: set[Asked] = set()  # those of them that are under way again
-        self._kept = 0  # bytes of answers that wait for those before them
-        self._unread = 0  # bytes sent since we know that the client reads
+        self._again: list[tuple[int, Asked]] = []  # gets to repeat; a heap, the oldest is first
+        self._early: dict[Line, set[Asked]] = {}  # gets to repeat when one of them is first in its line
+        self._large: set[Asked] = set()  # repeated gets under way
+        self._kept = 0  # bytes of answers that wait for earlier answers
+        self._unread = 0  # bytes sent since the client last caught up
         self._tasks: set[asyncio.Task[None]] = set()
         self._begin: dict[type[Request] | type[None], Callable[[Asked, Any], None]] = {
             Get: self._get,
@@ -77,7 +77,7 @@ class ZeromqSession:
             self._say()
         if self._decoder.is_ready:
             self._wire.is_greeted = True
-        cost = REQUEST_COST + len(data)  # of all messages in it; shared out to the first
+        cost = REQUEST_COST + len(data)  # covers all messages in `data`; counted with the first
         for frames in messages:
             self._wire.accept(cost)
             self._ask(frames, cost)
@@ -101,7 +101,7 @@ class ZeromqSession:
             self._answer(heappop(self._again)[1])
 
     async def finish(self) -> None:
-        """No more requests; those that wait are sent away, those under way are answered."""
+        """Accept no more requests, end those that wait, and answer those under way."""
         self._closing = True
         self._send_away()
         await self._wire.all_answered()
@@ -117,7 +117,7 @@ class ZeromqSession:
         self._decoder.to_say.clear()
 
     async def _end(self, reason: str, last_words: bytes) -> None:
-        """Close the connection when the requests before are answered. Those that wait are sent away."""
+        """Close the connection after the requests before are answered. End those that wait for a message."""
         log.info("a connection that is not served", extra={"reason": reason})
         self._wire.footprint.begin(0)
         self._closing = True
@@ -136,7 +136,7 @@ class ZeromqSession:
 
     def _ask(self, frames: list[bytes], cost: int) -> None:
         if self._closing:
-            self._wire.answered(cost)  # silence: the client asks again, somebody else
+            self._wire.answered(cost)  # no answer: the client asks another node
             return
         request: Request | None = None
         if type(frames) is zmtp_codec.TooLarge:
@@ -167,7 +167,7 @@ class ZeromqSession:
         return True
 
     def _answer(self, asked: Asked, *fields: bytes) -> None:
-        """Without fields: silence, which makes the client ask again."""
+        """Answer a request. Without fields no answer is sent, which makes the client repeat the request."""
         line = asked.line
         asked.answer = b""
         if fields:
@@ -240,7 +240,7 @@ class ZeromqSession:
             raise
 
     async def _get_large(self, asked: Asked, request: Get) -> None:
-        """Gets what was too much together with others; it was there, so there is nothing to wait for."""
+        """Get a large message on its own. It exists, so there is nothing to wait for."""
         async with self._wire.replies:
             if self._lost:
                 self._large.discard(asked)
@@ -251,7 +251,7 @@ class ZeromqSession:
             await asked.got
 
     def _got(self, asked: Asked, found: Found | Exception | None) -> None:
-        asked.looking = None  # it knows this one, and both would be here until somebody collects garbage
+        asked.looking = None  # breaks a reference cycle, so both are freed without the garbage collector
         self._gets.discard(asked)
         self._large.discard(asked)
         if asked.got is not None:
@@ -273,7 +273,7 @@ class ZeromqSession:
             self._go_on()
 
     def _is_early(self, asked: Asked) -> bool:
-        """Whether it has to wait for those before it, and enough is kept that does."""
+        """Return whether a request must wait for those before it while enough answers are waiting already."""
         return self._kept > MUCH_UNREAD and asked.line.first is not asked
 
     def _ask_again(self, *those: Asked) -> None:
@@ -286,7 +286,7 @@ class ZeromqSession:
         self._unread += size
 
     async def _until_read(self) -> None:
-        """A client that does not read its answers gets no more of them."""
+        """Wait until the client has read its answers, then go on."""
         await self._wire.writable()
         self._unread = 0
         self._go_on()
@@ -304,7 +304,7 @@ class ZeromqSession:
             for line in held:
                 line.advance()
 
-    # Subscribe and unsubscribe: a task a request
+    # Subscribe and unsubscribe: one task per request
 
     def _subscribe(self, asked: Asked, request: Subscribe) -> None:
         self._start(self._work(asked, self._subscribed(request)))

@@ -1,14 +1,14 @@
-"""ZMTP 3.1, the protocol under ZeroMQ's sockets, as a ROUTER speaks it. No I/O: bytes in, messages out.
+"""Encode and decode ZMTP 3.1, the protocol of ZeroMQ's sockets, as a ROUTER. No I/O.
 
-A connection begins with a greeting of 64 bytes each way and a READY command each way; then come messages,
-each a sequence of frames. We speak it ourselves rather than through libzmq for three reasons. What a client
-has not read yet is counted in bytes and holds up that client alone, where a ROUTER of libzmq counts messages
-and throws away what is too many. Several processes can listen on one port. And a request costs half as much
-processor time, because it does not pass from thread to thread.
+A connection begins with a greeting of 64 bytes and a READY command in each direction; then follow messages,
+each a sequence of frames. It is implemented here instead of using libzmq for three reasons. Unread bytes are
+counted per client and slow down that client only, where a ROUTER of libzmq counts messages and drops those
+above its limit. Several processes can listen on one port. And a request costs half the processor time,
+because it does not pass between threads.
 
-Of security mechanisms there is only NULL. Who speaks ZMTP 2.0 (libzmq 3, JeroMQ before 0.4) is answered in
-it: its greeting ends differently and it has no commands, its messages are the same. Hence a greeting is said
-in two parts, the second when the other side's version is known. ZMTP 1.0 (libzmq 2) is not spoken.
+The only security mechanism is NULL. A client of ZMTP 2.0 (libzmq 3, JeroMQ before 0.4) is answered in that
+version: its greeting ends differently and it has no commands, its messages are the same. Hence the greeting
+is sent in two parts, the second when the peer's version is known. ZMTP 1.0 (libzmq 2) is not supported.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _MORE, _LONG, _COMMAND = 1, 2, 4
 _VERSION_AT, _MECHANISM_AT, _MECHANISM_END = 10, 12, 32
 _MAY_CONNECT = (b"REQ", b"DEALER", b"ROUTER")
 
-# ZMTP 2.0: after the version comes a number for the kind of socket, then a frame with the identity.
+# ZMTP 2.0: after the version follow a number for the socket type, and a frame with the identity.
 _VERSION_2 = 1
 _MAY_CONNECT_2 = (b"\x03", b"\x05", b"\x06")  # the same, in the same order
 _IDENTITY_AT = 12
@@ -31,8 +31,8 @@ _SHORT = [bytes((_MORE, size)) for size in range(256)], [bytes((0, size)) for si
 
 
 class ProtocolError(Exception):
-    """What the peer says makes no sense; `last_words` is what to tell it before the connection is closed, and
-    `before` are the messages that were complete before that."""
+    """The peer violates the protocol. `last_words` is sent to it before the connection is closed, and
+    `before` are the messages that were complete before the violation."""
 
     def __init__(self, reason: str, last_words: bytes = b"") -> None:
         super().__init__(reason)
@@ -41,11 +41,11 @@ class ProtocolError(Exception):
 
 
 class TooLarge(list[bytes]):
-    """A message that is larger than allowed. Only its first frames were kept, to know whom to answer."""
+    """A message above the size limit. Only its first frames were kept, for the envelope of the answer."""
 
 
 def encode(frames: Sequence[bytes]) -> bytes:
-    """A message as it goes over the wire."""
+    """Encode a message."""
     parts = []
     last = len(frames) - 1
     for n, frame in enumerate(frames):
@@ -75,14 +75,15 @@ READY = _command(b"READY", _properties(Socket_Type=b"ROUTER", Identity=b""))
 
 
 class Decoder:
-    """One connection, from its first byte. `to_say` is what the protocol itself has to say next."""
+    """Decoder of one connection, from its first byte. `to_say` is what the protocol itself has to send
+    next."""
 
     def __init__(self, max_message: int) -> None:
         self._max_message = max_message
         self._pieces: list[bytes] = []
-        self._size = 0  # of the pieces
-        self._needed = 0  # bytes to go on
-        self._skipping = 0  # bytes to come that nobody wants
+        self._size = 0  # bytes of the pieces
+        self._needed = 0  # bytes needed to go on
+        self._skipping = 0  # bytes to come that are dropped
         self._version: int | None = None  # of the peer
         self._greeted = self._ready = False
         self._frames: list[bytes] = []
@@ -92,26 +93,26 @@ class Decoder:
 
     @property
     def incomplete(self) -> int:
-        """Bytes that are kept of a message that has not ended yet."""
+        """Bytes kept of an incomplete message."""
         return self._size + self._frame_bytes
 
     @property
     def is_in_a_message(self) -> bool:
-        """Whether one has begun, of which perhaps nothing is kept."""
+        """Return whether a message is incomplete, even if none of it is kept."""
         return self._skipping > 0 or bool(self._frames)
 
     @property
     def is_ready(self) -> bool:
-        """Whether the peer has introduced itself."""
+        """Return whether the peer has completed its introduction."""
         return self._ready
 
     def clear(self) -> None:
-        """Forget what has begun."""
+        """Drop an incomplete message."""
         self._pieces.clear()
         self._frames.clear()
 
     def receive(self, data: bytes) -> list[list[bytes]]:
-        """The messages that are complete with this."""
+        """Return the messages that these bytes complete."""
         if self._skipping:
             skipped = min(self._skipping, len(data))
             self._skipping -= skipped
@@ -158,7 +159,7 @@ class Decoder:
         return self._read_frames(data, messages, GREETING_BYTES)
 
     def _greet_old(self, data: bytes, messages: list[list[bytes]]) -> int:
-        """Reads the rest of a greeting of ZMTP 2.0. The identity is nothing to us."""
+        """Read the rest of a greeting of ZMTP 2.0. The identity is ignored."""
         if data[_VERSION_AT + 1 : _IDENTITY_AT] not in (b"", *_MAY_CONNECT_2):
             raise ProtocolError("a socket that is no REQ or DEALER")
         size = data[_IDENTITY_AT + 1] if len(data) > _IDENTITY_AT + 1 else 0
@@ -171,7 +172,7 @@ class Decoder:
         return self._read_frames(data, messages, self._needed)
 
     def _read_frames(self, data: bytes, messages: list[list[bytes]], start: int = 0) -> int:
-        """Reads whole frames; answers where the first one begins that is not complete yet."""
+        """Read complete frames. Return the position of the first incomplete one."""
         end = len(data)
         while True:
             left = end - start
@@ -240,12 +241,12 @@ class Decoder:
 
 
 def error(reason: str) -> bytes:
-    """An ERROR command, after which the connection is closed."""
+    """Return an ERROR command, after which the connection is closed."""
     return _command(b"ERROR", bytes((len(reason),)) + reason.encode())
 
 
 def _socket_type(metadata: bytes) -> bytes | None:
-    """The property of that name. Names of properties are not case-sensitive."""
+    """Return the Socket-Type property. Names of properties are not case-sensitive."""
     at = 0
     while at < len(metadata):
         value_at = at + 1 + metadata[at] + 4

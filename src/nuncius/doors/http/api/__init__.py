@@ -1,1 +1,1 @@
-"""What operations declare, and the OpenAPI document made from it."""
+"""Declarations of operations, and the OpenAPI document made from them."""

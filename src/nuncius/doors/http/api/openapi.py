@@ -27,7 +27,7 @@ ALWAYS = (400, 403, 404, 503)
 
 
 def document(operations: Sequence[Operation]) -> bytes:
-    """OpenAPI 3.1, as JSON."""
+    """Return the description in OpenAPI 3.1, as JSON."""
     types = [kind for each in operations for kind in (each.body, each.query, each.answer) if _is_struct(kind)]
     _, components = msgspec.json.schema_components([*types, Problem], ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
@@ -112,7 +112,7 @@ def _parameters(each: Operation, components: dict[str, Any]) -> Iterator[dict[st
 
 
 def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """In a query string nothing is null: it is absent."""
+    """Remove null from a schema: a parameter of a query string is absent instead."""
     choices = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
     return choices[0] if len(choices) == 1 else schema
 

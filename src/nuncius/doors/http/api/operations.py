@@ -1,8 +1,8 @@
-"""Operations under /v1, each declared once: from the declaration follow its route, its checks and its page.
+"""Operations under /v1, each declared once: its route, checks and description follow from the declaration.
 
-The parameters of a handler say where they come from: those named in the path from there, `query` and `body`
-are structs, `raw` is the body as it is, `key` the header Idempotency-Key, `exchange` everything else. What it
-returns says how it answers: a struct is JSON, `Raw` is bytes, None is nothing.
+The parameters of a handler name their source: those named in the path come from there, `query` and `body` are
+structs, `raw` is the unmodified body, `key` the header Idempotency-Key, `exchange` gives access to the rest.
+The return type selects the answer: a struct is JSON, `Raw` is bytes, None is an empty answer.
 """
 
 import inspect
@@ -22,12 +22,12 @@ PREFIX = b"/v1/"
 
 
 def allow(methods: Iterable[str]) -> bytes:
-    """Return the header Allow for a path that takes these methods."""
+    """Return the header Allow for a path that supports these methods."""
     return ", ".join(sorted({*methods, "OPTIONS"})).encode()
 
 
 class Raw(msgspec.Struct, frozen=True):
-    """Bytes that are answered as they are."""
+    """Bytes that are sent unmodified."""
 
     content: bytes
     content_type: str
@@ -41,9 +41,9 @@ class Operation:
     status: int
     tag: str
     changes: bool
-    """Whether it changes something; only where GET does not, there is a HEAD."""
+    """True if the operation changes something. HEAD is offered only for a GET that does not."""
     streams: str | None
-    """The content type of an answer that comes bit by bit, which the handler sends itself."""
+    """The content type of a streamed answer, which the handler sends itself."""
     in_path: dict[str, Any]
     query: type[msgspec.Struct] | None
     body: type[msgspec.Struct] | None
@@ -81,7 +81,7 @@ class Operation:
         elif self.takes_raw:
             arguments["raw"] = await exchange.body(desk.broker.limits.max_body)
         else:
-            await exchange.body(desk.max_request, is_wanted=False)  # but it has to be read
+            await exchange.body(desk.max_request, is_wanted=False)  # it has to be read all the same
         if self.takes_exchange:
             arguments["exchange"] = exchange
         answer = await self.handler(desk, **arguments)
@@ -108,7 +108,8 @@ def _check_media_type(exchange: Exchange) -> None:
 def operation(
     method: str, path: str, *, status: int = 200, streams: str | None = None, consumes: bool = False
 ) -> Callable[[Callable[..., Awaitable[Any]]], Operation]:
-    """Declare one. Its tag is the first word of the path. `consumes` is for a GET that changes something."""
+    """Declare an operation. Its tag is the first word of the path. `consumes` is for a GET that changes
+    something."""
 
     def declare(handler: Callable[..., Awaitable[Any]]) -> Operation:
         hints = get_type_hints(handler, include_extras=True)
@@ -139,7 +140,7 @@ def operation(
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The answer to OPTIONS: which methods a path takes."""
+    """The answer to OPTIONS: the methods of a path."""
 
     path: str
     allow: bytes
@@ -150,7 +151,7 @@ class Options:
 
 
 class Router:
-    """Finds the operation of a path, part by part: names may contain anything, a slash as %2F, too."""
+    """Router from paths to operations, part by part: names may contain anything, a slash as %2F, too."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:
         self._root: dict[bytes | None, Any] = {}

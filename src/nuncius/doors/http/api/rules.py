@@ -1,4 +1,4 @@
-"""Rules for the API's data that its types cannot say, in the words of JSON Schema.
+"""Rules for the API's data that its types cannot express, in JSON Schema.
 
 These rules describe checks that are made elsewhere: `RetentionRule.checked`, `to_bytes`, `check_keys`.
 """
@@ -12,7 +12,7 @@ _NULL: Schema = {"type": "null"}
 
 
 def _with(**present: Schema) -> Schema:
-    """Return the rule that these fields are there."""
+    """Return the rule that these fields are present."""
     return {"properties": present, "required": sorted(present)}
 
 

@@ -1,4 +1,5 @@
-"""Values of a request: from text to what an operation declares, with a sentence for what does not fit."""
+"""Convert values of a request to the types that an operation declares, with a clear error for invalid
+ones."""
 
 import re
 from collections.abc import Callable, Collection
@@ -10,14 +11,14 @@ import msgspec
 
 from nuncius.broker.errors import InvalidInput
 
-MOST_TOKENS = 100_000  # of a body, in which numbers are looked for
+MOST_TOKENS = 100_000  # tokens of a body that are searched for numbers
 MOST_DIGITS = 40
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?')
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 
 
 def in_body(decode: Callable[[bytes], Any], content: bytes) -> Any:
-    """Return what is in a JSON body. JSON has one kind of number: 5.0 is an integer like 5."""
+    """Decode a JSON body. JSON has one kind of number: 5.0 is an integer like 5."""
     try:
         try:
             return decode(content)
@@ -32,7 +33,7 @@ def in_body(decode: Callable[[bytes], Any], content: bytes) -> Any:
 
 
 def in_query(fields: dict[str, str], kind: type, integers: Collection[str]) -> Any:
-    """Return the parameters of a query string. Nothing is null there: a parameter is absent."""
+    """Return the parameters of a query string. None of them is null: a missing value is absent."""
     for name in integers:
         if fields.get(name, "").lower() == "null":
             raise InvalidInput(f"{name} in the query string is a number")

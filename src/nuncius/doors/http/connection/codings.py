@@ -1,6 +1,6 @@
-"""Content codings: bodies of requests that come compressed, and answers that go out compressed when asked.
+"""Content codings: compressed request bodies, and compressed answers for clients that accept them.
 
-One coding, gzip: every client has it, and the standard library does it.
+There is one coding, gzip: every client has it, and the standard library implements it.
 """
 
 import asyncio
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from nuncius.broker.errors import InvalidInput, TooLarge
 from nuncius.broker.footprint import Footprint
 
-WORTHWHILE = 1 << 10  # bytes of an answer; what is smaller fits into one packet anyway
-INLINE = 64 << 10  # what is larger is compressed in a thread, and inflated in steps of this size
-LEVEL = 4  # more costs twice the time for a tenth of the size
+WORTHWHILE = 1 << 10  # bytes of an answer; a smaller one fits into one packet anyway
+INLINE = 64 << 10  # a larger body is compressed in a thread, and inflated in steps of this size
+LEVEL = 4  # a higher level takes twice the time for a tenth of the size
 GZIP = 16 + zlib.MAX_WBITS
 VARY = (b"vary", b"Accept-Encoding")
 GZIPPED = (b"content-encoding", b"gzip")
@@ -21,16 +21,16 @@ _TEXTUAL = re.compile(rb"text/|application/(json|xml|javascript|[\w.-]+\+(json|x
 
 
 class UnknownCoding(InvalidInput):
-    """The body of a request is compressed in a way that the node does not read."""
+    """The body of a request is compressed in a way that the node does not support."""
 
 
 def is_textual(content_type: bytes) -> bool:
-    """Return whether a body of this type gets smaller. Bytes of any other kind go out as they are."""
+    """Return whether compression makes a body of this type smaller. Other types are sent as they are."""
     return _TEXTUAL.match(content_type) is not None
 
 
 def accepts_gzip(header: str) -> bool:
-    """Return whether a client that sends this Accept-Encoding would rather have gzip than plain bytes."""
+    """Return whether a client with this Accept-Encoding prefers gzip to plain bytes."""
     weights = {}
     for part in header.lower().split(","):
         coding, _, parameter = part.partition(";")
@@ -61,8 +61,8 @@ def _compress(content: bytes) -> bytes:
 
 
 async def decoded(body: bytes, coding: str, most: int, footprint: Footprint) -> bytes:
-    """Return the plain body of a request. A body that inflates to more than allowed is given up on the way.
-    Until then the connection's footprint has its size."""
+    """Return the plain body of a request. Inflating stops when the body exceeds the limit. Meanwhile the
+    connection's footprint includes its size."""
     coding = coding.strip().lower()
     if coding in ("", "identity"):
         return body
@@ -73,7 +73,7 @@ async def decoded(body: bytes, coding: str, most: int, footprint: Footprint) -> 
     try:
         for piece in _inflated(body):
             if parts:
-                await asyncio.sleep(0)  # other requests go on between two steps
+                await asyncio.sleep(0)  # lets other requests proceed between two steps
             parts.append(piece)
             size += len(piece)
             if size > most:

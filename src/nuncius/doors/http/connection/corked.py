@@ -1,7 +1,7 @@
-"""A connection on which what is written in one turn of the loop leaves together, and is counted.
+"""Write once per turn of the loop, and count the bytes.
 
-uvicorn writes the head of an answer and its body one after the other, and each would be a system call; that
-is a good part of what a small request costs.
+uvicorn writes the head and the body of an answer separately, and each write would be a system call; that is a
+good part of the cost of a small request.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class Corked:
             self.footprint.measure()
 
     def end(self) -> None:
-        """The connection is lost."""
+        """Release the transport of a lost connection."""
         self.footprint.end()
         self._waiting.clear()
         self._transport = NO_TRANSPORT

@@ -1,4 +1,4 @@
-"""Requests that are no HTTP: each gets an answer in JSON, and each address a line in the log a minute."""
+"""Malformed requests: each gets an answer in JSON, and each address one log line per minute."""
 
 import logging
 import time
@@ -14,7 +14,7 @@ SECONDS = 60.0
 # uvicorn's own lines for the same: without an address, and one for each request.
 UVICORNS_LINES = frozenset(("Invalid HTTP request received.", "Unsupported upgrade request."))
 logging.getLogger("uvicorn.error").addFilter(lambda record: record.msg not in UVICORNS_LINES)
-MOST_ADDRESSES = 1000  # lines a minute, whatever comes
+MOST_ADDRESSES = 1000  # log lines per minute, at most
 
 
 class MalformedRequests:
@@ -39,8 +39,8 @@ class MalformedRequests:
 
 
 def answer(url: bytes, status: HTTPStatus, word: Word, message: str) -> bytes:
-    """Return a whole answer, after which the connection ends. Its shape is that of the API that the URL
-    belongs to, as far as the URL has come."""
+    """Return a complete answer, after which the connection ends. Its form is that of the API that the URL
+    belongs to, as far as the URL has arrived."""
     content = failure(message) if url and not url.startswith(b"/v1") else problem(word, message)
     head = (
         f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"

@@ -1,6 +1,6 @@
-"""Memory and deadlines of the connections that uvicorn has.
+"""Memory and deadlines of uvicorn's connections.
 
-uvicorn would wait for the second half of a request for ever, and keep whatever a client does not read.
+uvicorn would wait for the second half of a request for ever, and keep all data that a client does not read.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class WatchedHttp(HttpToolsProtocol):
         self._began_at = self._heard_at = self.loop.time()
         self.bytes_in = 0
         self.unfinished = 0
-        """Bytes since the last end of a head, of a piece of a body or of a request."""
+        """Bytes since a head, a piece of a body or a request last ended."""
         self._has_asked = False
         self._answering: RequestResponseCycle | None = None
         self._corked = Corked(transport)
@@ -48,7 +48,7 @@ class WatchedHttp(HttpToolsProtocol):
         self._watch.begin()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Uvicorn tells only the request that came last."""
+        """Mark the request being answered as disconnected, too: uvicorn marks only the last one."""
         self.pipeline.clear()
         if self._answering is not None:
             self._answering.disconnected = True
@@ -63,11 +63,11 @@ class WatchedHttp(HttpToolsProtocol):
         return self.flow.write_paused or self.transport.is_closing()
 
     async def writable(self) -> None:
-        """Return when the client has read enough of what it was sent; raises Disconnected if it has gone."""
+        """Wait until the client has read enough of what it was sent. Raise Disconnected if it has gone."""
         if self.flow.write_paused:
             await self.flow.drain()
         if self.transport.is_closing():
-            if self._answering is not None:  # else uvicorn takes it for an application that forgot to answer
+            if self._answering is not None:  # otherwise uvicorn reports a missing answer
                 self._answering.disconnected = True
             raise Disconnected
 
@@ -113,7 +113,7 @@ class WatchedHttp(HttpToolsProtocol):
             footprint.cut_off(STOPPED)
 
     def _is_in_a_request(self) -> bool:
-        """Whether the client owes the rest of a request, and could send it."""
+        """Return whether the rest of a request is missing although the client could send it."""
         if self.cycle.response_complete:
             return self.unfinished > 0
         return self.cycle.more_body and not self.flow.read_paused
@@ -126,7 +126,7 @@ class WatchedHttp(HttpToolsProtocol):
         cycle = self.cycle
         is_answering = self._has_asked and not (cycle.response_complete or cycle.more_body)
         if is_answering or self.footprint.unread > SMALL:
-            self.transport.abort()  # no other answer can be told now
+            self.transport.abort()  # no other answer can be sent now
             return
         status, word = _TIMEOUT if reason in (LATE, STOPPED) else _NO_ROOM
         content = msgspec.json.encode(Problem(word, reason))
@@ -135,7 +135,8 @@ class WatchedHttp(HttpToolsProtocol):
 
 
 class WatchedWebSocket(WebSocketsSansIOProtocol):
-    """Its session is watched, too; here are the messages that have begun to arrive, and what was written."""
+    """A WebSocket connection with its incomplete messages and written bytes counted; the session's own wire
+    is watched as well."""
 
     def __init__(self, broker: Broker, **options: Any) -> None:
         super().__init__(**options)
@@ -144,7 +145,7 @@ class WatchedWebSocket(WebSocketsSansIOProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._corked: Corked = self.transport  # type: ignore[assignment]
-        self._corked.footprint.clear()  # of the HTTP connection that this one was
+        self._corked.footprint.clear()  # it belonged to the HTTP connection before the upgrade
         self.footprint = Footprint(self._broker.pressure, self.transport, self._passed, self._cut_off)
         self._corked.footprint = self.footprint
         self._bytes_in = 0
@@ -176,7 +177,7 @@ class WatchedWebSocket(WebSocketsSansIOProtocol):
         super().handle_pong(event)
 
     def _note_end(self) -> None:
-        """A message, or a frame that is none, is complete."""
+        """Note that a message or a control frame is complete."""
         self._unfinished = len(self.conn.reader.buffer)
 
     def handle_connect(self, event: Any) -> None:

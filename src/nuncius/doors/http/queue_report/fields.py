@@ -1,6 +1,6 @@
 """Requests of the report's clients: fields in the query string or in a JSON body, on GET as well.
 
-Two spellings are spoken. Who says `topic_name` gets the texts that the authors' programs print.
+There are two spellings. A client that sends `topic_name` gets the texts that the authors' programs print.
 """
 
 from typing import Any
@@ -16,11 +16,11 @@ NOT_JSON = "The request body is not valid JSON"
 
 
 class Refused(Exception):
-    """A failure, in the words that the clients know."""
+    """A failure, with the text that the report's clients know."""
 
 
 class Fields(msgspec.Struct, gc=False):
-    """Whatever a request of the report may have; wrong kinds of values are found by who asks for them."""
+    """All fields that a request of the report may have. Their types are checked when they are used."""
 
     name: Any = None
     topic: Any = None
@@ -81,7 +81,7 @@ def text(value: Any) -> str:
 
 
 def number(value: Any, wrong: str) -> int:
-    """An id: a number, or a string of digits; anything else is refused with these words."""
+    """Return an id given as a number or a string of digits. Refuse anything else with the text `wrong`."""
     if value is None or value == "":
         raise Refused(ABSENT)
     if type(value) is int:
@@ -94,7 +94,8 @@ def number(value: Any, wrong: str) -> int:
 
 
 def partition(value: Any, topic: str) -> int | None:
-    """A partition by its number, or by its name: that of the topic, a full stop, and the number."""
+    """Return a partition given by its number, or by its name: that of the topic, a full stop, and the
+    number."""
     if value is None:
         return None
     if type(value) is str:

@@ -1,8 +1,8 @@
 """Growth: a topic gets one more partition each time its messages per partition pass a threshold.
 
-Every answer to a publish says how long a partition is now, so a node knows about how much is in a topic
-without asking. When that is too much, PostgreSQL is asked for the truth, and the topic grows if it agrees:
-after a batch, never in its middle.
+Every answer to a publish contains the length of a partition, so a node can estimate the size of a topic
+without asking the store. If the estimate passes the threshold, the node asks PostgreSQL for the exact number,
+and the topic grows if that passes it, too: after a batch, never within one.
 """
 
 import logging
@@ -22,7 +22,7 @@ MOST_TOPICS = 10_000
 class _Known:
     ends: dict[int, int] = field(default_factory=dict)  # the next offset of each partition
     messages: int = 0
-    enough: int = 0  # so many do not call for another partition
+    enough: int = 0  # up to this number no partition is needed
     is_growing: bool = False
 
 
@@ -34,11 +34,11 @@ class Growth:
         self._catalogue = broker.catalogue
 
     def is_due(self, topic: str, placed: Placed, count: int) -> bool:
-        """Whether the topic may have to grow, now that so many entries were placed. The caller then calls
-        `grow`; nobody else is told."""
+        """Return whether the topic may have to grow, after these entries were placed. The caller must then
+        call `grow`; no other call returns True before that has ended."""
         if not self._threshold:
             return False
-        if self._catalogue != self._broker.catalogue:  # this may be another topic of the same name
+        if self._catalogue != self._broker.catalogue:  # the topic may be a new one of the same name
             self._catalogue = self._broker.catalogue
             self._topics.clear()
         known = self._topics.get(topic)
@@ -63,8 +63,8 @@ class Growth:
             known.messages += more
 
     async def grow(self, topic: str) -> None:
-        """Adds a partition if there are too many messages. What goes wrong is noted, and tried again with the
-        next message: those that were published are stored anyway."""
+        """Add a partition if there are too many messages. A failure is logged, and the next message tries
+        again: the published messages are stored anyway."""
         known = self._topics.get(topic)
         try:
             ends, messages = await self._broker.actors.fullness(topic)

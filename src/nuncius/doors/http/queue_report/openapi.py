@@ -1,4 +1,4 @@
-"""The description of the report's API, in both spellings: what its clients send, and what they get."""
+"""OpenAPI description of the report's API, in both spellings."""
 
 from typing import Any, NamedTuple
 
@@ -41,7 +41,7 @@ _TOPIC = ("topic", "topic_name")
 
 
 class Described(NamedTuple):
-    """An endpoint: its required fields, where of a pair one is enough, the others, and what is answered."""
+    """An endpoint: its required fields (of a pair, one is enough), its optional fields, and its answer."""
 
     method: str
     path: str

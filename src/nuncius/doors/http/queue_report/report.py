@@ -1,7 +1,7 @@
 """The report's API: producers and consumers with a number, one message at a time.
 
-Every failure of an endpoint is a 400 with a text that the authors' and the course's clients know; only when
-the store does not answer it is a 503 of the same form.
+Every failure of an endpoint is a 400 with a text that the authors' and the course's clients know. Only if the
+store does not answer it is a 503 of the same form.
 """
 
 from base64 import b64encode
@@ -101,7 +101,7 @@ class Report:
     async def list_topics(self, exchange: Exchange, fields: Fields) -> None:
         del fields
         topics = await self._broker.actors.topics()
-        await succeed(exchange, topics=topics, message=topics)  # some clients read the one, some the other
+        await succeed(exchange, topics=topics, message=topics)  # some clients read one, some the other
 
     async def add_partition(self, exchange: Exchange, fields: Fields) -> None:
         topic = fields.topic_of()

@@ -1,4 +1,4 @@
-"""Groups: several members share a subscription."""
+"""Consumer groups: several members share a subscription."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ PATH = "/v1/topics/{topic}/subscriptions/{subscription}/members"
 
 
 class NewMember(msgspec.Struct, forbid_unknown_fields=True):
-    """`session` is after how many seconds of silence the member is taken for gone."""
+    """`session` is the number of seconds of silence after which the member counts as gone."""
 
     name: Name
     session: Annotated[float, msgspec.Meta(ge=SHORTEST_SESSION, le=LONGEST_SESSION)] = 30.0
@@ -38,7 +38,7 @@ class Members(msgspec.Struct):
 
 
 class Portion(msgspec.Struct):
-    """Messages for a member, the partitions that it has, and the generation to name when it confirms."""
+    """Messages for a member, its partitions, and the generation to name when it confirms."""
 
     generation: int
     partitions: list[int]
@@ -60,7 +60,7 @@ async def list_members(desk: Desk, topic: Name, subscription: Name) -> Members:
 
 @operation("POST", PATH, status=201)
 async def join_group(desk: Desk, topic: Name, subscription: Name, body: NewMember) -> Joined:
-    """Become a member. Partitions are shared out anew."""
+    """Become a member. Partitions are redistributed."""
     return Joined(await desk.broker.groups.join(topic, subscription, body.name, body.session))
 
 
@@ -75,8 +75,8 @@ async def leave_group(desk: Desk, topic: Name, subscription: Name, member: Numbe
 async def read_as_member(
     desk: Desk, topic: Name, subscription: Name, member: Number, query: Page, exchange: Exchange
 ) -> Portion:
-    """Messages of the member's partitions that are not confirmed yet. Asking says that the member is done
-    with what it had before: partitions that others are to have go to them."""
+    """Messages of the member's partitions that are not confirmed yet. A request marks the previous batch as
+    processed: partitions due to other members move to them."""
     await desk.broker.groups.check(member, topic, subscription)
     reading = desk.broker.groups.read(member, query.limit, query.wait)
     portion = await exchange.while_connected(reading) if query.wait else await reading
@@ -88,8 +88,8 @@ async def read_as_member(
 async def confirm_as_member(
     desk: Desk, topic: Name, subscription: Name, member: Number, body: Confirmation
 ) -> None:
-    """Everything below these positions has arrived. Refused, with a conflict, if a partition was not the
-    member's all the time since that generation: then its messages go to somebody else."""
+    """Confirm everything below these positions. Refused, with a conflict, if the member has not held a
+    partition without interruption since that generation: its messages then go to another member."""
     await desk.broker.groups.check(member, topic, subscription)
     partitions = [each.partition for each in body.positions]
     positions = [each.position for each in body.positions]
@@ -98,7 +98,7 @@ async def confirm_as_member(
 
 @operation("POST", f"{PATH}/{{member}}/heartbeat", status=204)
 async def heartbeat(desk: Desk, topic: Name, subscription: Name, member: Number) -> None:
-    """The member is still there, and busy."""
+    """Send a heartbeat: the member is alive, and busy."""
     await desk.broker.groups.check(member, topic, subscription)
     await desk.broker.groups.heartbeat(member)
 

@@ -1,4 +1,4 @@
-"""Who is active, and who has been silent for too long."""
+"""Health: producers, consumers and brokers that are active, and those silent for too long."""
 
 from typing import Literal
 
@@ -17,7 +17,7 @@ class Actor(msgspec.Struct):
 
 
 class Health(msgspec.Struct):
-    """Those who have been silent longest come first. `inactive` is how many are, shown here or not."""
+    """Actors, the longest silent first. `inactive` counts all inactive ones, shown here or not."""
 
     inactive_after: float
     inactive: int

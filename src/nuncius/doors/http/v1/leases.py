@@ -1,4 +1,4 @@
-"""Leases: messages of queues that come again unless the client settles them in time."""
+"""Leases: messages of queues that are redelivered unless the client settles them in time."""
 
 from typing import Annotated
 
@@ -29,8 +29,8 @@ class Leasing(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class LeasedMessage(QueueMessage, kw_only=True):
-    """A message in hand. `lease` stands for this delivery, `attempts` is how often it was delivered before,
-    `origin` the id that stays the same over all deliveries."""
+    """A leased message. `lease` identifies this delivery, `attempts` is how often it was delivered before,
+    `origin` is an id that stays the same over all deliveries."""
 
     lease: int
     attempts: int
@@ -46,7 +46,7 @@ class Settling(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Releasing(msgspec.Struct, forbid_unknown_fields=True):
-    """Without a reason the messages come again at once, as if nobody had had them."""
+    """Without a reason the messages are redelivered at once, and this delivery is not counted."""
 
     leases: LeaseIds
     reason: str | None = None
@@ -59,8 +59,8 @@ class Extending(msgspec.Struct, forbid_unknown_fields=True):
 
 @operation("POST", "/v1/queues/{queue}/lease")
 async def lease_messages(desk: Desk, queue: Name, body: Leasing, exchange: Exchange) -> LeasedMessages:
-    """Take messages that come again unless they are settled in time. Those with the highest priority come
-    first."""
+    """Lease messages, which are redelivered unless they are settled in time. Those with the highest priority
+    come first."""
     found = await find_queue(desk, queue)
     receiver = await client_id(desk, body.receiver)
     leasing = desk.broker.timed_leases.lease(
@@ -72,7 +72,7 @@ async def lease_messages(desk: Desk, queue: Name, body: Leasing, exchange: Excha
 
 @operation("POST", "/v1/queues/{queue}/settle", status=204)
 async def settle_leases(desk: Desk, queue: Name, body: Settling) -> None:
-    """The client is done with these messages. All of them are gone for good or, when it is too late for one,
+    """Remove leased messages for good: the client is done with them. If it is too late for one of them,
     nothing changes."""
     found = await find_queue(desk, queue)
     await desk.broker.timed_leases.settle(found.queue_id, body.leases)
@@ -80,15 +80,15 @@ async def settle_leases(desk: Desk, queue: Name, body: Settling) -> None:
 
 @operation("POST", "/v1/queues/{queue}/release", status=204)
 async def release_leases(desk: Desk, queue: Name, body: Releasing) -> None:
-    """The client could not take these messages. They come again after a while, or are dead letters after too
-    many attempts."""
+    """Return messages that the client could not process. They are redelivered after a while, or become dead
+    letters after too many attempts."""
     found = await find_queue(desk, queue)
     await desk.broker.timed_leases.release(found.queue_id, body.leases, reason=body.reason)
 
 
 @operation("POST", "/v1/queues/{queue}/extend", status=204)
 async def extend_leases(desk: Desk, queue: Name, body: Extending) -> None:
-    """The client has these messages for so many seconds from now on."""
+    """Extend leases: they end this many seconds from now."""
     found = await find_queue(desk, queue)
     await desk.broker.timed_leases.extend(found.queue_id, body.leases, body.seconds)
 

@@ -12,7 +12,7 @@ from nuncius.broker.errors import InvalidInput
 from nuncius.broker.limits import NAME_LENGTH, Limits, decode_headers, encode_headers
 from nuncius.broker.model import Entries, Placed
 
-LIMITS = Limits()  # unless the node was given others
+LIMITS = Limits()  # the defaults; a node may be given others
 INT32 = 2**31 - 1
 INT64 = 2**63 - 1
 MAX_WAIT = 60.0  # seconds of a long poll
@@ -39,7 +39,7 @@ Time = Annotated[datetime, msgspec.Meta(extra_json_schema={"format": "date-time"
 
 
 class Listing(msgspec.Struct):
-    """Part of a list that is in the order of names: what follows the name `after`, at most `limit`."""
+    """Part of a list in the order of names: at most `limit` items after the name `after`."""
 
     after: Annotated[str, msgspec.Meta(max_length=NAME_LENGTH, pattern=NO_NUL)] = ""
     limit: Limit = MAX_MESSAGES
@@ -55,7 +55,7 @@ class NewMessage(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class NewMessages(msgspec.Struct, forbid_unknown_fields=True):
-    """Messages that are published together, all or none."""
+    """Messages to publish together, all or none."""
 
     messages: Annotated[list[NewMessage], MANY]
     partition: Number | None = None
@@ -78,7 +78,7 @@ class Messages(msgspec.Struct):
 
 
 class Spot(msgspec.Struct, frozen=True):
-    """Where a message is."""
+    """The place of a message."""
 
     partition: int
     offset: int
@@ -117,7 +117,7 @@ def to_text(body: bytes) -> tuple[str, Encoding]:
 def columns(
     messages: Sequence[NewMessage],
 ) -> tuple[list[bytes], list[str | None] | None, list[str | None] | None]:
-    """Bodies, keys and headers; None where nobody has any."""
+    """Return bodies, keys and headers; None for a column in which no message has a value."""
     bodies = [to_bytes(message.body, message.encoding) for message in messages]
     keys = [message.key for message in messages] if any(m.key is not None for m in messages) else None
     headers = [encode_headers(m.headers) for m in messages] if any(m.headers for m in messages) else None

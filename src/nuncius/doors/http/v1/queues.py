@@ -44,14 +44,15 @@ class QueueState(msgspec.Struct):
 
 
 class QueueStates(msgspec.Struct):
-    """`next` is the name to go on after; null at the end of the list."""
+    """`next` is the value of `after` for the next page; null at the end of the list."""
 
     queues: list[QueueState]
     next: str | None
 
 
 class NewLetter(msgspec.Struct, forbid_unknown_fields=True):
-    """A message to put. `sender` and `receiver` are clients by name; without a receiver it is for anybody."""
+    """A message to put. `sender` and `receiver` are client names; without a receiver any client may take
+    it."""
 
     body: str
     encoding: Encoding = "utf-8"
@@ -116,14 +117,14 @@ async def list_queues(desk: Desk, query: Listing) -> QueueStates:
 
 @operation("POST", "/v1/queues", status=201)
 async def create_queue(desk: Desk, body: NewQueue) -> QueueState:
-    """Make a queue."""
+    """Create a queue."""
     queue = await desk.broker.queues.create(body.name)
     return QueueState(queue.name, 0, None)
 
 
 @operation("GET", "/v1/queues/{queue}")
 async def get_queue(desk: Desk, queue: Name) -> QueueState:
-    """A queue, and how much is in it."""
+    """A queue and its number of messages."""
     found = await desk.broker.queues.info([queue])
     if not found:
         raise Failed(404, "not_found", f"there is no queue {queue!r}")
@@ -132,7 +133,7 @@ async def get_queue(desk: Desk, queue: Name) -> QueueState:
 
 @operation("DELETE", "/v1/queues/{queue}", status=204)
 async def delete_queue(desk: Desk, queue: Name) -> None:
-    """Delete a queue and what is in it."""
+    """Delete a queue and its messages."""
     await desk.broker.queues.delete((await find_queue(desk, queue)).queue_id)
 
 
@@ -166,7 +167,7 @@ async def put_raw(
 
 @operation("GET", "/v1/queues/{queue}/messages")
 async def browse_queue(desk: Desk, queue: Name, query: Browsing, exchange: Exchange) -> QueueMessages:
-    """Messages of a queue, the oldest first, without taking them. Goes on after the id that is given."""
+    """Messages of a queue, the oldest first, without taking them; those after the given id."""
     found = await find_queue(desk, queue)
     async with exchange.replies:
         messages = await desk.broker.queues.browse(found.queue_id, after=query.after, limit=query.limit)
@@ -175,7 +176,8 @@ async def browse_queue(desk: Desk, queue: Name, query: Browsing, exchange: Excha
 
 @operation("POST", "/v1/queues/{queue}/take")
 async def take_messages(desk: Desk, queue: Name, body: Taking, exchange: Exchange) -> QueueMessages:
-    """Take messages out of a queue. A message is taken once, and not when the client has gone meanwhile."""
+    """Take messages out of a queue. A message is taken once; none is taken for a client that has
+    disconnected."""
     found = await find_queue(desk, queue)
     taking = desk.broker.queues.take(
         found.queue_id,

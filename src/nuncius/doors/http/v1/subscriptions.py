@@ -1,4 +1,4 @@
-"""Subscriptions: durable places in a topic, reading from them, moving them."""
+"""Subscriptions: durable positions in a topic; reading from them and moving them."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ from nuncius.doors.replies import Replies
 
 
 class NewSubscription(msgspec.Struct, forbid_unknown_fields=True):
-    """`holds_retention`: what it has not confirmed is not removed, whatever the topic's retention says."""
+    """`holds_retention`: messages that it has not confirmed are kept, whatever the topic's retention says."""
 
     name: Name
     start: Literal["latest", "earliest"] = "latest"
@@ -54,7 +54,7 @@ class Subscription(msgspec.Struct):
 
 
 class Subscriptions(msgspec.Struct):
-    """`next` is the name to go on after; null at the end of the list."""
+    """`next` is the value of `after` for the next page; null at the end of the list."""
 
     subscriptions: list[Subscription]
     next: str | None
@@ -70,7 +70,7 @@ class Positions(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Target(msgspec.Struct, forbid_unknown_fields=True):
-    """Where to: one of these."""
+    """The new position: one of these."""
 
     to: Literal["earliest", "latest"] | None = None
     time: Time | None = None
@@ -84,7 +84,7 @@ class Page(msgspec.Struct):
 
 @operation("GET", "/v1/topics/{topic}/subscriptions")
 async def list_subscriptions(desk: Desk, topic: Name, query: Listing) -> Subscriptions:
-    """The subscriptions of a topic, and how far each is behind, in the order of their names."""
+    """The subscriptions of a topic and their lag, in the order of their names."""
     await desk.broker.topics.existing(topic)
     page = await desk.pages.subscriptions(topic, query.after, query.limit)
     return Subscriptions([_subscription(info) for info in page.rows], page.next)
@@ -92,7 +92,7 @@ async def list_subscriptions(desk: Desk, topic: Name, query: Listing) -> Subscri
 
 @operation("POST", "/v1/topics/{topic}/subscriptions", status=201)
 async def subscribe(desk: Desk, topic: Name, body: NewSubscription) -> SubscriptionPlace:
-    """Subscribe to a topic, or find the subscription there is. The topic is made if there is none."""
+    """Subscribe to a topic, or return the existing subscription. The topic is created if there is none."""
     await desk.broker.subscriptions.subscribe(
         topic, body.name, start=body.start, holds_retention=body.holds_retention
     )
@@ -101,7 +101,7 @@ async def subscribe(desk: Desk, topic: Name, body: NewSubscription) -> Subscript
 
 @operation("GET", "/v1/topics/{topic}/subscriptions/{subscription}")
 async def get_subscription(desk: Desk, topic: Name, subscription: Name) -> SubscriptionPlace:
-    """A subscription, and where it stands in each partition."""
+    """A subscription and its position in each partition."""
     return await _place(desk, topic, subscription)
 
 
@@ -122,7 +122,7 @@ async def read_subscription(
 
 async def _read(desk: Desk, topic: str, subscription: str, page: Page, replies: Replies) -> Messages:
     reader = await desk.broker.subscriptions.reader(await desk.broker.subscriptions.find(topic, subscription))
-    async with replies:  # however long it takes: there is no false "nothing"
+    async with replies:  # without a deadline: there is no false "nothing"
         found = await _look(reader, page.limit, desk.broker.limits.max_body)
     if not found and page.wait:
         with contextlib.suppress(TimeoutError):
@@ -133,8 +133,8 @@ async def _read(desk: Desk, topic: str, subscription: str, page: Page, replies: 
 
 
 async def _look(reader: Reader, limit: int, room: int) -> list[Message]:
-    """Messages of all partitions, about as many bytes as there is room for; the rest comes with the next
-    request."""
+    """Return messages of all partitions, about as many bytes as there is room for; the rest comes with the
+    next request."""
     found: list[Message] = []
     piece = await reader.look(limit)
     while piece is not None:
@@ -148,7 +148,7 @@ async def _look(reader: Reader, limit: int, room: int) -> list[Message]:
 
 @operation("POST", "/v1/topics/{topic}/subscriptions/{subscription}/confirm", status=204)
 async def confirm(desk: Desk, topic: Name, subscription: Name, body: Positions) -> None:
-    """Everything below these positions has arrived. Positions only go forward."""
+    """Confirm everything below these positions. Positions only go forward."""
     found = await desk.broker.subscriptions.find(topic, subscription)
     confirming = []
     for each in body.positions:
@@ -164,7 +164,8 @@ async def confirm(desk: Desk, topic: Name, subscription: Name, body: Positions) 
 
 @operation("POST", "/v1/topics/{topic}/subscriptions/{subscription}/seek")
 async def seek(desk: Desk, topic: Name, subscription: Name, body: Target) -> SubscriptionPlace:
-    """Go to the beginning, the end, what arrived at a time or later, or to positions, forward or back."""
+    """Move a subscription to the beginning, to the end, to the first messages since a time, or to positions,
+    forward or back."""
     given = [each for each in (body.to, body.time, body.positions) if each is not None]
     if len(given) != 1:
         raise InvalidInput("say where to go by one of 'to', 'time' and 'positions'")
@@ -184,8 +185,8 @@ async def seek(desk: Desk, topic: Name, subscription: Name, body: Target) -> Sub
 
 @operation("GET", "/v1/topics/{topic}/subscriptions/{subscription}/events", streams="text/event-stream")
 async def read_events(desk: Desk, topic: Name, subscription: Name, exchange: Exchange) -> None:
-    """Messages as server-sent events, as they come. The id of an event is the position behind it: a browser
-    that comes back says it in Last-Event-ID and goes on there. Confirming is up to the client."""
+    """Messages as server-sent events, as they arrive. The id of an event is the position behind it: a browser
+    that reconnects sends it in Last-Event-ID and continues there. The client confirms separately."""
     found = await desk.broker.subscriptions.find(topic, subscription)
     reader = await desk.broker.subscriptions.reader(found)
     confirmed = {partition: position for partition, (_, position) in reader.places.items()}

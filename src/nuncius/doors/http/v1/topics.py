@@ -1,4 +1,4 @@
-"""Topics: making them, looking after them, publishing and reading without a subscription."""
+"""Topics: managing them, publishing, and reading without a subscription."""
 
 from typing import Annotated, Literal
 
@@ -41,8 +41,8 @@ Partitions = Annotated[int, msgspec.Meta(ge=1, le=LIMITS.max_partitions)]
 
 
 class RetentionRule(msgspec.Struct, forbid_unknown_fields=True):
-    """How long messages stay: for ever, until all subscribers have them, for some seconds, or up to some
-    bytes a partition."""
+    """How long messages are kept: for ever, until all subscribers have them, for some seconds, or up to some
+    bytes per partition."""
 
     mode: Literal["forever", "subscribers", "time", "size"] = "forever"
     seconds: Positive | None = None
@@ -78,7 +78,7 @@ class Topic(msgspec.Struct):
 
 
 class Topics(msgspec.Struct):
-    """`next` is the name to go on after; null at the end of the list."""
+    """`next` is the value of `after` for the next page; null at the end of the list."""
 
     topics: list[Topic]
     next: str | None
@@ -112,7 +112,7 @@ async def list_topics(desk: Desk, query: Listing) -> Topics:
 
 @operation("POST", "/v1/topics", status=201)
 async def create_topic(desk: Desk, body: NewTopic) -> Topic:
-    """Make a topic."""
+    """Create a topic."""
     retention = None if body.retention is None else body.retention.checked()
     await desk.broker.topics.create(body.name, body.partitions)
     if retention is not None:
@@ -122,7 +122,7 @@ async def create_topic(desk: Desk, body: NewTopic) -> Topic:
 
 @operation("GET", "/v1/topics/{topic}")
 async def get_topic(desk: Desk, topic: Name) -> Topic:
-    """A topic, with what is in its partitions."""
+    """A topic and the offsets of its partitions."""
     return await _find(desk, topic)
 
 
@@ -134,14 +134,14 @@ async def delete_topic(desk: Desk, topic: Name) -> None:
 
 @operation("PUT", "/v1/topics/{topic}/retention")
 async def set_retention(desk: Desk, topic: Name, body: RetentionRule) -> Topic:
-    """Say how long messages of a topic stay."""
+    """Set how long messages of a topic are kept."""
     await desk.broker.topics.set_retention(topic, body.checked())
     return await _find(desk, topic)
 
 
 @operation("PUT", "/v1/topics/{topic}/partitions")
 async def grow_topic(desk: Desk, topic: Name, body: Growth) -> Topic:
-    """Add partitions until there are so many. There are never fewer."""
+    """Add partitions up to this number. The number cannot be reduced."""
     now = len((await desk.broker.topics.existing(topic)).partition_ids)
     if body.partitions < now:
         raise InvalidInput(f"topic {topic!r} has {now} partitions, and cannot have fewer")
@@ -159,7 +159,7 @@ async def purge_topic(desk: Desk, topic: Name) -> Removed:
 async def publish(
     desk: Desk, topic: Name, query: PublishOptions, body: NewMessage, key: str | None
 ) -> Published:
-    """Publish a message. The topic is made if there is none of that name."""
+    """Publish a message. The topic is created if there is none of that name."""
     bodies, keys, headers = columns((body,))
     publisher = None if key is None else await desk.identity(key, (body, query), "topic", topic)
     placed = await desk.publish(
@@ -213,7 +213,7 @@ async def read_partition(
 
 @operation("GET", "/v1/topics/{topic}/partitions/{partition}/messages/{offset}/raw")
 async def read_raw(desk: Desk, topic: Name, partition: Number, offset: Offset, exchange: Exchange) -> Raw:
-    """One message as it is, with the content type that it was published with."""
+    """One message, unmodified, with the content type that it was published with."""
     found = await desk.broker.topics.existing(topic)
     entries = await desk.broker.topics.fetch(found, partition, offset, 1, gate=exchange.replies)
     if entries is None or entries.first_offset != offset:

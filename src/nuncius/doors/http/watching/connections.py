@@ -1,9 +1,9 @@
-"""Who is connected to this node, by whichever door and to whichever worker, and sending somebody away.
+"""List and close the connections to this node, of every listener and every worker.
 
-Doors number their connections, each in each process. Where there are several, an id ends with the process:
-nobody else is sent away in place of one who has gone with its worker.
+Listeners number their connections per process. If there are several workers, an id includes the process: the
+id of a connection that ended with its worker matches no other connection.
 
-A connection over HTTP is uvicorn's; what it does not know of it is noted here.
+uvicorn handles HTTP connections; this module adds the facts that it does not track.
 """
 
 import time
@@ -39,8 +39,8 @@ NOT_HTTP = "This is not a valid HTTP request."
 
 
 class HttpConnection(WatchedHttp):
-    """Knows since when it is there, and what it has heard; and what it has not heard the end of, because the
-    parser would wait for that for ever."""
+    """An HTTP connection with its times and byte counts, and a limit on an unfinished head, for which the
+    parser would wait for ever."""
 
     _numbers = count(1)
     _malformed = MalformedRequests()
@@ -53,14 +53,14 @@ class HttpConnection(WatchedHttp):
     def data_received(self, data: bytes) -> None:
         self.heard = time.time()
         self.arrived(len(data))
-        is_body = getattr(self.cycle, "more_body", False)  # there is no cycle before the first request
+        is_body = getattr(self.cycle, "more_body", False)  # no cycle before the first request
         super().data_received(data if is_body else declined(data))
         if self.unfinished > MAX_HEAD and not self.transport.is_closing():
             self.send_400_response(HEAD_TOO_LARGE)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer a request that is none, or finish the answer to the one before it. End the connection."""
-        url = getattr(self, "url", b"")  # as far as it came
+        """Answer a malformed request, or finish the answer to the one before it. End the connection."""
+        url = getattr(self, "url", b"")  # as far as it arrived
         status, said = HTTPStatus.BAD_REQUEST, NOT_HTTP
         word: Word = "invalid"
         if self.unfinished > MAX_HEAD:
@@ -75,7 +75,7 @@ class HttpConnection(WatchedHttp):
 
     def on_headers_complete(self) -> None:
         if self.unfinished > MAX_HEAD and self._size_of_head() > MAX_HEAD:
-            raise ValueError(HEAD_TOO_LARGE)  # the parser goes no further
+            raise ValueError(HEAD_TOO_LARGE)  # stops the parser
         super().on_headers_complete()
 
     def _size_of_head(self) -> int:
@@ -83,8 +83,8 @@ class HttpConnection(WatchedHttp):
 
     @property
     def is_looking(self) -> bool:
-        """Whether a console asks here for figures of this node, as it does every other second, or a browser
-        shows the console."""
+        """Return whether a console polls figures of this node here, as it does every other second, or a
+        browser shows the console."""
         cycle: Any = self.cycle  # none before the first request
         if cycle is None:
             return False
@@ -100,14 +100,14 @@ class HttpConnection(WatchedHttp):
 
 
 def list_connections(connections: set[Any]) -> Sequence[ConnectionFacts]:
-    """Of those that uvicorn has; the others speak over WebSocket and are listed by their own doors. The
-    console's own questions are left out, and the browsers that show it."""
+    """Return uvicorn's HTTP connections. WebSocket connections are listed by their own listeners. The
+    console's polls and the browsers that show it are left out."""
     found = [each for each in connections if isinstance(each, HttpConnection) and not each.is_looking]
     return [each.describe() for each in sorted(found, key=lambda each: each.number)]
 
 
 def disconnect(connections: set[Any], connection_id: str) -> bool:
-    """Ends one when it has its answer."""
+    """Close a connection after its answer. Return False if there is none of that id."""
     for each in connections:
         if isinstance(each, HttpConnection) and f"{DOOR}-{each.number}" == connection_id:
             each.shutdown()
@@ -116,8 +116,8 @@ def disconnect(connections: set[Any], connection_id: str) -> bool:
 
 
 class Connection(msgspec.Struct):
-    """A connection to this node. `pid` is the process that has it, `speaks` the dialect, `identity` the name
-    by which it introduced itself."""
+    """A connection to this node. `pid` is its process, `speaks` the dialect, `identity` the name by which the
+    client introduced itself."""
 
     id: str
     pid: int
@@ -133,8 +133,8 @@ class Connection(msgspec.Struct):
 
 
 class Connections(msgspec.Struct):
-    """How many there are by door, and the first of them. `missing` are the numbers of workers that did not
-    answer in time, whose connections are not among them."""
+    """The number of connections by listener, and the first of them. `missing` are the numbers of workers that
+    did not answer in time, whose connections are not included."""
 
     counts: dict[str, int]
     connections: list[Connection]
@@ -147,14 +147,14 @@ class WhichConnections(msgspec.Struct):
 
 
 def take_part(broker: Broker) -> None:
-    """Other workers may ask this one for its connections."""
+    """Let the other workers of the node ask this one for its connections."""
     broker.siblings.answer("connections", partial(_connections, broker))
     broker.siblings.answer("disconnect", partial(_disconnect, broker))
 
 
 @operation("GET", "/v1/connections")
 async def get_connections(desk: Desk, query: WhichConnections) -> Connections:
-    """The connections of this node, of all doors or of one."""
+    """The connections of this node, of all listeners or of one."""
     if query.door is not None and query.door not in desk.broker.counters.doors:
         raise Failed(404, "not_found", f"there is no door {query.door!r}")
     heard = await desk.broker.siblings.ask("connections", query.door, query.limit, kind=Connections)
@@ -168,7 +168,7 @@ async def get_connections(desk: Desk, query: WhichConnections) -> Connections:
 
 @operation("DELETE", "/v1/connections/{id}", status=204)
 async def delete_connection(desk: Desk, id: str) -> None:  # noqa: A002 - the word in the path
-    """Ends a connection, after what was sent to it has gone out."""
+    """Close a connection after all sent bytes have gone out."""
     heard = await desk.broker.siblings.ask("disconnect", id, kind=bool)
     if any(heard.said.values()):
         return
@@ -179,7 +179,7 @@ async def delete_connection(desk: Desk, id: str) -> None:  # noqa: A002 - the wo
 
 
 def _connections(broker: Broker, door: str | None, limit: int) -> Connections:
-    """Of this process."""
+    """Return the connections of this process."""
     doors = broker.counters.doors
     chosen = doors.values() if door is None else [doors[door]]
     found = [each for one in chosen for each in one.list_connections()][:limit]

@@ -1,4 +1,4 @@
-"""How many consumers queues and subscriptions have at this node, all its workers together."""
+"""Consumers of queues and subscriptions at this node, counted over all its workers."""
 
 from collections import Counter
 from functools import partial
@@ -18,8 +18,8 @@ class ConsumersOf(msgspec.Struct):
 
 
 class ConsumersHere(msgspec.Struct):
-    """Queues and subscriptions that have any. `missing` are the numbers of workers that did not answer in
-    time, whose consumers are not counted."""
+    """Queues and subscriptions that have consumers. `missing` are the numbers of workers that did not answer
+    in time, whose consumers are not counted."""
 
     queues: list[ConsumersOf]
     subscriptions: list[ConsumersOf]
@@ -27,20 +27,20 @@ class ConsumersHere(msgspec.Struct):
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """What one process says of itself."""
+    """The counts of one process."""
 
     queues: dict[int, int]
     subscriptions: dict[int, int]
 
 
 def take_part(broker: Broker) -> None:
-    """Other workers may ask this one for its consumers."""
+    """Let the other workers of the node ask this one for its consumers."""
     broker.siblings.answer("consumers", partial(_count, broker))
 
 
 @operation("GET", "/v1/consumers")
 async def get_consumers(desk: Desk) -> ConsumersHere:
-    """How many consumers queues and subscriptions have at this node."""
+    """The number of consumers of queues and subscriptions at this node."""
     heard = await desk.broker.siblings.ask("consumers", kind=Counted)
     queues: Counter[int] = Counter()
     subscriptions: Counter[int] = Counter()
@@ -51,7 +51,7 @@ async def get_consumers(desk: Desk) -> ConsumersHere:
 
 
 def _count(broker: Broker) -> Counted:
-    """Of this process."""
+    """Count the consumers of this process."""
     consumers = broker.consumers
     return Counted(dict(consumers.queues + broker.queues.waiting_alone()), dict(consumers.subscriptions))
 

@@ -1,8 +1,8 @@
-"""What a node counts, for Prometheus.
+"""Metrics of a node, for Prometheus.
 
-Requests are counted in plain dictionaries, because that costs a fraction of the library's own counters on the
-path of messages; the library reads them when it is asked. What processes count is asked of all workers of the
-node; what is in the store is the same for all, and looked at by the one that was asked.
+Requests are counted in plain dictionaries, which cost a fraction of the library's own counters on the path of
+messages; the library reads them on each scrape. The worker that is scraped collects the counts of all workers
+of the node; the state of the store is the same for all, so it reads that itself.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ from nuncius.doors.http.watching.metrics_workers import Family, WorkerMetrics, f
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds
 
-# What is counted of messages, by where they go and where they come from.
+# Kinds of messages, by destination and by source.
 INTO = {"topic": PUBLISHED, "queue": PUT}
 OUT_OF = {"queue": TAKEN, "consumer": DELIVERED}
 
 
 class Requests(Collector):
-    """Requests by door, endpoint and status, and how long they took."""
+    """Requests by listener, endpoint and status, and their durations."""
 
     def __init__(self) -> None:
         self._counts: defaultdict[tuple[str, str, int], int] = defaultdict(int)
@@ -112,7 +112,7 @@ class Metrics:
         self._siblings.answer("metrics", lambda: families(own))
 
     async def text(self) -> bytes:
-        """Everything, in the words that Prometheus reads."""
+        """Return all metrics in Prometheus' text format."""
         heard, _ = await asyncio.gather(
             self._siblings.ask("metrics", kind=list[Family]), self._stored.refresh()
         )

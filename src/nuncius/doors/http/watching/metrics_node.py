@@ -1,4 +1,4 @@
-"""Metrics of what this node counts: connections, messages by door and queue, and how long the store takes."""
+"""Metrics of this process: connections, messages by listener and kind, and durations of store batches."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -47,7 +47,7 @@ class NodeMetrics(Collector):
 
 
 def cumulative(edges: Sequence[float], buckets: Sequence[int]) -> Iterator[tuple[str, float]]:
-    """Buckets as Prometheus has them: how many there are up to each edge."""
+    """Return buckets as Prometheus has them: cumulative counts by upper edge."""
     total = 0
     for edge, count in zip([*map(str, edges), "+Inf"], buckets, strict=True):
         total += count

@@ -1,9 +1,9 @@
-"""Metrics of what is in the store, the same from every node that is asked.
+"""Metrics of the store's contents, the same from every node.
 
-The store is asked at most every few seconds, whoever scrapes and however often; when it does not answer, its
-last figures stay and `nuncius_store_up` is 0. Whether it answers is a question of its own: a look at a large
-store may take long, and is then not soon repeated. Of queues and topics the fullest have labels of their own,
-and the others are counted together; of subscriptions only those furthest behind are shown.
+The store is read at most every few seconds, however often it is scraped; if it does not answer, the last
+figures stay and `nuncius_store_up` is 0. Whether it answers is asked separately, because reading a large
+store may take long and is then not soon repeated. The fullest queues and topics have labels of their own, and
+the others are counted together; of subscriptions only those with the largest lag are shown.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from nuncius.doors.http.answering import in_time
 MOST_NAMES = 100
 OTHERS = "_others"
 FRESH_SECONDS = 5.0
-RESPITE = 20  # times what a look took, before the next: a large store is asked less often
+RESPITE = 20  # times the duration of a read, before the next: a large store is read less often
 ANSWER_SECONDS = 5.0
 
 

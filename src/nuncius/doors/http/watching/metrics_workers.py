@@ -1,4 +1,4 @@
-"""Metrics of several workers as those of one node: a family comes once, and its samples say whose they are.
+"""Combine the metrics of several workers into those of one node, with a label for the worker.
 
 A node without workers has no such label: its only process is the node.
 """
@@ -21,7 +21,7 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Family(msgspec.Struct, frozen=True, array_like=True):
-    """What the library calls a metric, in a form that goes from one process to another."""
+    """A metric of the library, in a form that can be sent between processes."""
 
     name: str
     documentation: str
@@ -43,7 +43,7 @@ def families(collectors: Iterable[Collector]) -> list[Family]:
 
 
 class WorkerMetrics(Collector):
-    """What the workers said."""
+    """Metrics that the workers returned."""
 
     def __init__(self, heard: Heard[list[Family]], *, are_several: bool) -> None:
         self._heard = heard

@@ -1,4 +1,4 @@
-"""The whole of it on one page: figures, what to look at, the deepest queues, the longest lags."""
+"""Overview of the broker: figures, alarms, the deepest queues, the largest lags."""
 
 from typing import Annotated
 
@@ -12,7 +12,7 @@ from nuncius.doors.http.v1.model import Time
 
 
 class Deep(msgspec.Struct):
-    """A queue, how many messages it has, and when its oldest came."""
+    """A queue, its number of messages, and the arrival of the oldest."""
 
     queue: str
     messages: int
@@ -20,7 +20,7 @@ class Deep(msgspec.Struct):
 
 
 class Lagging(msgspec.Struct):
-    """A subscription, and how many messages it has not confirmed."""
+    """A subscription and its lag."""
 
     topic: str
     subscriber: str
@@ -30,7 +30,7 @@ class Lagging(msgspec.Struct):
 
 
 class NodeSeen(msgspec.Struct):
-    """A node of the cluster. `port` is that of its HTTP door."""
+    """A node of the cluster. `port` is that of its HTTP listener."""
 
     node_id: int
     host: str
@@ -53,7 +53,7 @@ class HowMany(msgspec.Struct):
 
 @operation("GET", "/v1/overview")
 async def get_overview(desk: Desk, query: HowMany) -> Everything:
-    """How this broker is: figures of its store, alarms, deepest queues, subscriptions that are behind."""
+    """The state of this broker: figures of its store, alarms, the deepest queues, the largest lags."""
     facts = desk.facts
     figures = await facts.overview()
     deepest, _ = await facts.queues.deepest(query.most)

@@ -1,4 +1,4 @@
-"""What this node has done, how fast, and how long the store took: for consoles and command lines."""
+"""Statistics of this node: counts, rates and durations of store batches, for consoles and command lines."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=60, description="Over how long 
 
 
 class Amount(msgspec.Struct):
-    """Since the start, and a second now."""
+    """The total since the start, and the current rate per second."""
 
     total: int
     rate: float
@@ -36,7 +36,7 @@ class DoorStats(msgspec.Struct):
 
 
 class QueueStats(msgspec.Struct):
-    """Messages a second."""
+    """Messages per second."""
 
     queue_id: int
     name: str
@@ -45,7 +45,7 @@ class QueueStats(msgspec.Struct):
 
 
 class ProcedureStats(msgspec.Struct):
-    """A combiner: batches and rows since the start, and how long recent batches took, in milliseconds."""
+    """A combiner: batches and rows since the start, and percentiles of recent batches, in milliseconds."""
 
     name: str
     batches: int
@@ -56,7 +56,7 @@ class ProcedureStats(msgspec.Struct):
 
 
 class ProcessStats(msgspec.Struct):
-    """What one worker has to do. A node without workers is its own worker 1."""
+    """The load of one worker. A node without workers is its own worker 1."""
 
     worker: int
     pid: int
@@ -67,9 +67,9 @@ class ProcessStats(msgspec.Struct):
 
 
 class Stats(msgspec.Struct):
-    """Of a node, all its workers together: counts and rates are summed, percentiles are of the batches of all
-    of them, and `started_at` is the eldest's. Then each by itself; `missing` are the numbers of workers that
-    did not answer in time, and are not in these sums."""
+    """Statistics of a node, over all its workers: counts and rates are summed, percentiles are of the batches
+    of all of them, and `started_at` is the earliest. `processes` has each worker by itself; `missing` are the
+    numbers of workers that did not answer in time, and are not included."""
 
     version: str
     started_at: Time
@@ -84,7 +84,7 @@ class Stats(msgspec.Struct):
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """What one process says of itself: what can be added up."""
+    """The statistics of one process, in a form that can be summed."""
 
     pid: int
     started_at: float
@@ -94,9 +94,9 @@ class Counted(msgspec.Struct, frozen=True):
     messages: list[tuple[str, str, int, float]]
     """Door, kind, total and rate."""
     queues: dict[int, tuple[float, float]]
-    """Put and taken a second."""
+    """Put and taken per second."""
     procedures: dict[str, tuple[int, int, list[int]]]
-    """Batches, rows, and how many of the recent batches took how long."""
+    """Batches, rows, and a histogram of the durations of recent batches."""
 
 
 class Over(msgspec.Struct):
@@ -104,7 +104,7 @@ class Over(msgspec.Struct):
 
 
 def take_part(broker: Broker) -> None:
-    """Other workers may ask this one what it has counted."""
+    """Let the other workers of the node ask this one for its statistics."""
     broker.siblings.answer("stats", partial(_count, broker))
 
 
@@ -128,7 +128,7 @@ async def get_stats(desk: Desk, query: Over) -> Stats:
 
 
 def _count(broker: Broker, seconds: float) -> Counted:
-    """Of this process."""
+    """Return the statistics of this process."""
     counters = broker.counters
     rates = counters.rates(seconds)
     return Counted(
@@ -166,7 +166,7 @@ def _messages(said: Sequence[Counted]) -> dict[str, Amount]:
 
 
 def _doors(said: Sequence[Counted]) -> dict[str, DoorStats]:
-    """A door has only the kinds of messages that it has seen."""
+    """Return statistics by listener, each with only the kinds of messages that it has seen."""
     doors = {}
     for name in dict.fromkeys(name for each in said for name in each.connections):
         amounts = {kind: _amount(said, kind, name) for kind in KINDS}

@@ -1,1 +1,1 @@
-"""What browsers get: pages, the console, and the rules for pages of other sites."""
+"""Browsers: pages, the console, and the rules for pages of other sites."""

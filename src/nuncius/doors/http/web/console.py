@@ -1,7 +1,7 @@
-"""The way from /console to the console, which is a process of its own behind a port of its own.
+"""Proxy /console to the console's own process and port.
 
-It passes on what comes, in both directions, and knows nothing of what it carries. Nobody but a person looks
-at the console, so a connection a request is good enough.
+Requests and answers are passed on unread. Only people use the console, so one connection per request is fast
+enough.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Console:
         self._proxies = proxies or Proxies()
 
     async def http(self, scope: Scope, receive: Receive, send: Send) -> int:
-        """Carries one request there and its answer back; says with which status."""
+        """Forward one request and return the status of its answer."""
         body = await _body(receive)
         if len(body) > MAX_REQUEST:
             return await _refuse(send, 413, f"a request has at most {MAX_REQUEST} bytes")
@@ -105,9 +105,9 @@ class Console:
                 await socket.close(1001)
 
     def _visitor(self, scope: Scope) -> list[tuple[bytes, bytes]]:
-        """Headers that tell the console where the visitor is, its name if a trusted proxy says so, and what
-        the browser calls us: the console compares that with the site that a request is from. A site that
-        the settings name, and that this door has let in, is ours."""
+        """Return headers that tell the console the visitor's address, its name if a trusted proxy gives one,
+        and the host that the browser asked for: the console compares that with the site that a request is
+        from. A site that the settings allow counts as the node's own host."""
         client = scope.get("client")
         peer = client[0] if client else None
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -140,7 +140,7 @@ async def _down(socket: WebSocket, upstream: ClientConnection) -> None:
 
 
 class _Answer:
-    """What comes back, as far as it has come."""
+    """The part of the console's answer that has arrived."""
 
     def __init__(self) -> None:
         self.headers: list[tuple[bytes, bytes]] = []
@@ -162,7 +162,7 @@ class _Answer:
         if not data:
             if not self._begun:
                 raise ConnectionResetError
-            self.complete = True  # an answer that ends with its connection
+            self.complete = True  # the end of the connection ends this answer
             return
         self._parser.feed_data(data)
 
@@ -188,7 +188,7 @@ class _Answer:
 
 
 async def _body(receive: Receive) -> bytes:
-    """The body of a request; no more of it than tells that it is too large."""
+    """Return the body of a request; if it is too large, only enough of it to tell."""
     parts: list[bytes] = []
     size, more = 0, True
     while more and size <= MAX_REQUEST:
@@ -202,7 +202,7 @@ def _request(scope: Scope, body: bytes, port: int, visitor: Iterable[tuple[bytes
     target: bytes = scope["raw_path"]
     if scope["query_string"]:
         target += b"?" + scope["query_string"]
-    # The answer ends with its connection at the latest, so it need not be told apart from a next one.
+    # The answer ends with its connection at the latest, so its end need not be found.
     lines = [scope["method"].encode() + b" " + target + b" HTTP/1.1", b"connection: close"]
     lines += [
         name + b": " + value

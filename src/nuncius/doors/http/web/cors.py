@@ -1,4 +1,4 @@
-"""Cross-origin resource sharing: what lets the pages of a named site read the node's answers.
+"""Cross-origin resource sharing: let the pages of an allowed site read the node's answers.
 
 A browser asks first (`OPTIONS`) whether a page may send a request that a form could not send, and shows the
 page an answer only if it names the page's site.
@@ -10,13 +10,13 @@ from typing import Any
 from nuncius.doors.http.exchange import Scope, Send
 from nuncius.doors.http.web.origins import Origins
 
-ANY_HEADER = b"*, Authorization"  # the star does not stand for Authorization
+ANY_HEADER = b"*, Authorization"  # the star does not include Authorization
 EXPOSED = b"Allow, Content-Encoding, Content-Length, Location"
 PREFLIGHT_SECONDS = b"600"
 
 
 def sharing(origins: Origins, scope: Scope, send: Send) -> Send:
-    """Return a `send` that adds the headers for the site that a request comes from, if it was named."""
+    """Return a `send` that adds the headers for the site that a request comes from, if it is allowed."""
     headers: list[tuple[bytes, bytes]] = [(b"vary", b"Origin")]
     asked: dict[bytes, bytes] = dict(scope["headers"])
     origin = asked.get(b"origin", b"")
@@ -37,7 +37,7 @@ def sharing(origins: Origins, scope: Scope, send: Send) -> Send:
 
 
 def _permission(methods: bytes) -> list[tuple[bytes, bytes]]:
-    """Return the headers that answer a browser's question in advance."""
+    """Return the headers that answer a preflight request."""
     return [
         (b"access-control-allow-methods", methods),
         (b"access-control-allow-headers", ANY_HEADER),

@@ -1,10 +1,10 @@
-"""Which web pages may use a node.
+"""Decide which web pages may use a node.
 
-A browser lets any page send requests and open WebSockets to any address, also to a node on the visitor's
-own machine, and no password is in between. But it says which page it is: in the header `Origin`, or, where it
+A browser lets any page send requests and open WebSockets to any address, also to a node on the visitor's own
+machine, and no password is in between. But it names the page's site: in the header `Origin`, or, where it
 sends none (an image, a script, a link), in `Sec-Fetch-Site`. A page cannot change these headers. Programs
-send neither and are not asked. The header `Host` says by which name the node was called: a name that its
-owner could lead to any address is not the node's.
+send neither and are not checked. The header `Host` is the name under which the node was called: a name that
+its owner could point to any address is not the node's.
 """
 
 import re
@@ -26,24 +26,24 @@ NO_HOST: Final = Failed(400, "invalid", "a request has exactly one header Host")
 
 _ORIGIN = re.compile(r"https?://[^/?#@\s]+")
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
-_OWN = {b"host", b"x-forwarded-host"}  # a proxy's word for what it was asked for; no page can send it
+_OWN = {b"host", b"x-forwarded-host"}  # a proxy passes on the host it was asked for; no page can send it
 _OWN_SITE = {b"same-origin", b"none"}  # none: the visitor typed the address
 # GET changes something here: a message is consumed, a group's member gives partitions up.
 _CONSUMES = re.compile(rb"/+consumer/consume$|/+v1/.+/members/[^/]+/messages$")
 
 
 def is_origin(text: str) -> bool:
-    """Whether browsers would write an origin like that: a scheme and a host, no path."""
+    """Return whether a text is an origin as browsers write it: a scheme and a host, no path."""
     return _ORIGIN.fullmatch(text) is not None
 
 
 def consumes(path: bytes) -> bool:
-    """Whether a GET of this path changes something."""
+    """Return whether a GET of this path changes something."""
     return _CONSUMES.match(path) is not None
 
 
 class Origins:
-    """Admit the node's own pages, those of this machine, and those of sites that are named."""
+    """Admit the node's own pages, those of this machine, and those of allowed sites."""
 
     def __init__(self, allowed: Collection[str] = ()) -> None:
         self._allowed = {origin.lower() for origin in allowed}
@@ -80,15 +80,15 @@ class Origins:
 
     @property
     def has_named(self) -> bool:
-        """Return whether any site was named."""
+        """Return whether any site is allowed."""
         return bool(self._allowed)
 
     def names(self, origin: str) -> bool:
-        """Return whether this is a site that was named."""
+        """Return whether this site is allowed."""
         return origin.lower() in self._allowed
 
     def is_allowed(self, origin: str) -> bool:
-        """Whether this site is named in the settings."""
+        """Return whether this site is allowed by the settings."""
         return origin.lower() in self._allowed
 
     def _knows(self, origin: str, scope: Scope) -> bool:

@@ -1,4 +1,4 @@
-"""Endpoints without a body to check: signs of life, metrics, the description of the API and its page."""
+"""Endpoints without a request body: health checks, metrics, the description of the API and its page."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.resources import files
@@ -48,7 +48,7 @@ class Plain:
         }
 
     async def door(self, exchange: Exchange) -> None:
-        """Who comes with a browser and no path is shown in."""
+        """Redirect a browser that names no path to the description of the API."""
         await exchange.answer(307, b"see /docs and /console\n", TEXT, [(b"location", b"/docs")])
 
     async def is_alive(self, exchange: Exchange) -> None:

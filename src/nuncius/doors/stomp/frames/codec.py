@@ -1,8 +1,8 @@
-"""STOMP frames without sockets: bytes in, frames out, and back.
+"""Encode and decode STOMP frames. No I/O.
 
-A frame is a command, headers, a blank line, a body and a NUL. It may arrive in any pieces, and one that is
-not complete must not be looked through again for every piece: so the decoder remembers what it is waiting
-for, the end of a line, a NUL or a number of bytes, and looks only when that can have come.
+A frame is a command, headers, a blank line, a body and a NUL. It may arrive in pieces of any size, and an
+incomplete frame must not be searched again for every piece. So the decoder remembers what it waits for, the
+end of a line, a NUL or a number of bytes, and searches only when that can have arrived.
 """
 
 import re
@@ -18,12 +18,12 @@ _CONTENT_LENGTH = re.compile(rb"\ncontent-length:([0-9]+)\n")
 _WITH_BODY = frozenset(("SEND", "MESSAGE", "ERROR"))
 _END_OF_LINE = b"\r\n"
 _LENGTH_DIGITS = 18
-LINE_END, NUL = -1, -2  # what an incomplete frame waits for; else a number of bytes
+LINE_END, NUL = -1, -2  # what an incomplete frame waits for; otherwise a number of bytes
 
 
 @dataclass(frozen=True, slots=True)
 class FrameLimits:
-    """How large a frame may be, in bytes."""
+    """Size limits of a frame, in bytes."""
 
     max_headers: int = 100  # their number
     max_line: int = 16 << 10
@@ -38,7 +38,7 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class BadFrame(ProtocolError):
-    """A frame whose headers are right, and the rest is not."""
+    """A frame with valid headers and an invalid body or end."""
 
     def __init__(self, text: str, frame: Frame) -> None:
         super().__init__(text)
@@ -50,7 +50,7 @@ def encode(command: str, headers: Mapping[str, str], body: bytes, version: Versi
 
 
 def cut(data: bytes) -> Iterator[bytes]:
-    """What we send, frame by frame. A heart-beat counts as one."""
+    """Split sent bytes into frames. A heart-beat counts as one."""
     start = 0
     while start < len(data):
         end = start + 1
@@ -63,7 +63,8 @@ def cut(data: bytes) -> Iterator[bytes]:
 
 
 class Decoder:
-    """What one connection sends, in one version. `ProtocolError` comes after the frames before it."""
+    """Decoder of one connection's frames, in one version. It raises `ProtocolError` after it has returned the
+    frames before the error."""
 
     def __init__(self, version: Version, limits: FrameLimits) -> None:
         self._version = version
@@ -72,15 +73,15 @@ class Decoder:
         self._limits = limits
         self._buffer = bytearray()
         self._waiting_for = LINE_END
-        self._enough = limits.max_head  # bytes after which it is too large, whatever comes
+        self._enough = limits.max_head  # buffer size at which the frame is certainly too large
 
     @property
     def incomplete(self) -> int:
-        """Bytes of a frame that has begun."""
+        """Bytes of an incomplete frame."""
         return len(self._buffer)
 
     def clear(self) -> None:
-        """Forget what has begun."""
+        """Drop an incomplete frame."""
         self._buffer.clear()
 
     def receive(self, data: bytes) -> Iterator[Frame]:
@@ -112,7 +113,7 @@ class Decoder:
         return len(self._buffer) >= self._waiting_for
 
     def _frame(self, data: bytes, start: int) -> tuple[Frame | None, int]:
-        """The frame that begins there and where it ends, or None and what is missing."""
+        """Parse the frame at `start`. Return it and where it ends, or None and what is missing."""
         head_end, body_start = self._find_blank_line(data, start)
         if not body_start:
             self._check_head(data, start)
@@ -130,7 +131,7 @@ class Decoder:
         return None if body is None else Frame(command, headers, body), after
 
     def _body(self, data: bytes, start: int, body_start: int, length: str | None) -> tuple[bytes | None, int]:
-        """The body and where the frame ends, or None and what is missing."""
+        """Return the body and where the frame ends, or None and what is missing."""
         if length is None:
             end = data.find(b"\0", body_start, body_start + self._limits.max_body + 1)
             if end < 0:
@@ -199,7 +200,7 @@ class Decoder:
 
 
 def _first(headers: Mapping[str, str], change: Callable[[str], str]) -> dict[str, str]:
-    """The headers with names and values changed. Where that makes two of them alike, the first counts."""
+    """Return the headers with changed names and values. If two names become equal, the first one counts."""
     changed: dict[str, str] = {}
     for name, value in headers.items():
         changed.setdefault(change(name), change(value))

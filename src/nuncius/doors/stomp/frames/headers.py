@@ -1,8 +1,7 @@
-"""Headers of STOMP and headers of messages.
+"""Headers of STOMP frames and headers of messages.
 
-What a sender says in a SEND travels with the message, as its headers; only what is about the frame itself
-stays behind. What a MESSAGE says besides, the door adds. Where both use a name, the door's word is the one
-that counts, so the sender's is left out.
+The headers of a SEND are stored with the message, except those about the frame itself. The listener adds its
+own headers to a MESSAGE. If both use a name, the listener's header counts and the sender's is left out.
 """
 
 import msgspec
@@ -12,8 +11,8 @@ from nuncius.doors.stomp.errors import Refused
 from nuncius.doors.stomp.frames.codec import Frame
 from nuncius.doors.stomp.frames.versions import Version, header_line
 
-OWN_ID = "message-id"  # of the sender: a second message with it is not stored
-SHOWN_ID = "sender-message-id"  # how receivers see it
+OWN_ID = "message-id"  # set by the sender: a second message with the same id is not stored
+SHOWN_ID = "sender-message-id"  # the same id in a MESSAGE
 DEFAULT_PRIORITY = 4
 
 _OF_THE_FRAME = frozenset(("destination", "receipt", "transaction", "content-length"))
@@ -40,7 +39,7 @@ def required(frame: Frame, name: str) -> str:
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """What a SEND says of its message."""
+    """The message in a SEND frame."""
 
     body: bytes
     headers: str | None  # JSON text
@@ -50,7 +49,8 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 def sent(frame: Frame, *, to_queue: bool) -> Sent:
-    """The message in a SEND. A queue needs its priority, a topic its key; each is not repeated in headers."""
+    """Return the message in a SEND. A queue uses `priority` and a topic `key`; that one is not repeated in
+    the headers."""
     given = frame.headers
     left_out = _OF_THE_FRAME | {"priority" if to_queue else "key"}
     headers = {name: value for name, value in given.items() if name not in left_out}
@@ -75,8 +75,7 @@ def _number(name: str, text: str, most: int) -> int:
 
 
 class Shown(msgspec.Struct, frozen=True, gc=False):
-    """Headers of a message as lines of a frame, and when the message expires (milliseconds since 1970; 0:
-    never)."""
+    """Headers of a message as lines of a frame, and its expiry (milliseconds since 1970; 0: never)."""
 
     lines: bytes
     expires: int
@@ -87,7 +86,7 @@ NOTHING = Shown(b"", 0, False)
 
 
 def shown(text: str | None, version: Version, left_out: str) -> Shown:
-    """`text` is JSON, as a message carries it; `left_out` is a header that the door says itself."""
+    """Render headers from `text`, their JSON. `left_out` is a header that the listener adds itself."""
     if text is None:
         return NOTHING
     headers = decode_headers(text)

@@ -1,8 +1,8 @@
-"""MESSAGE frames.
+"""Render MESSAGE frames.
 
-Fifty subscribers of a topic get the same frame but for its first lines. So the rest, from the message's id
-to the NUL, is made once for a whole chunk of entries and kept beside them; a subscriber's own lines go before
-it.
+All subscribers of a topic get the same frame except for its first lines. So the rest, from the message's id
+to the NUL, is rendered once for a chunk of entries and cached with them; each subscriber's own lines go
+before it.
 """
 
 import time
@@ -16,7 +16,7 @@ NUL_FREE = "stomp slim"
 
 
 class Tails:
-    """The ends of the frames of a chunk. `expires` is empty where nothing ever does."""
+    """The rendered ends of a chunk's frames. `expires` is empty if no entry expires."""
 
     __slots__ = ("expires", "frames")
 
@@ -35,7 +35,7 @@ def tails(chunk: Chunk, topic_id: int, partition: int, version: Version) -> Tail
 
 def _make_tails(chunk: Chunk, topic_id: int, partition: int, version: Version) -> Tails:
     entries = chunk.entries
-    known: dict[str | None, Shown] = {None: NOTHING}  # many entries have the same headers
+    known: dict[str | None, Shown] = {None: NOTHING}  # cache, because many entries have the same headers
     frames, expires = [], []
     columns = zip(
         range(entries.first_offset, entries.next_offset),
@@ -43,7 +43,7 @@ def _make_tails(chunk: Chunk, topic_id: int, partition: int, version: Version) -
         entries.bodies,
         entries.keys or repeat(None),
         entries.headers or repeat(None),
-        strict=False,  # the last two may have no end
+        strict=False,  # the last two may be infinite
     )
     for offset, arrival, body, key, text in columns:
         headers = known.get(text)
@@ -61,17 +61,17 @@ def _make_tails(chunk: Chunk, topic_id: int, partition: int, version: Version) -
 
 
 def entry_id(topic_id: int, partition: int, offset: int) -> str:
-    """The message-id of an entry."""
+    """Return the message-id of an entry."""
     return f"t-{topic_id}-{partition}-{offset}"
 
 
 def message_id(leased: Leased) -> str:
-    """The message-id of a message of a queue. It stays the same when the message comes again."""
+    """Return the message-id of a queue's message. It stays the same when the message is redelivered."""
     return f"q-{leased.origin}"
 
 
 def message_tail(leased: Leased, version: Version) -> tuple[bytes, int]:
-    """The end of a frame for a message of a queue, and when the message expires."""
+    """Return the end of the frame of a queue's message, and the message's expiry."""
     message = leased.message
     headers = shown(message.headers, version, "priority")
     when = b"" if headers.has_time else b"timestamp:%d\n" % (message.time // 1000)
@@ -87,12 +87,12 @@ def message_tail(leased: Leased, version: Version) -> tuple[bytes, int]:
 
 
 def redelivery_lines(attempts: int) -> bytes:
-    """Says that a message comes again; `attempts` before this one, if they were counted."""
+    """Return the header lines of a redelivery; `attempts` were counted before this one, 0 if not counted."""
     return b"redelivered:true\nattempt:%d\n" % (attempts + 1) if attempts else b"redelivered:true\n"
 
 
 def message_head(subscription: str | None, destination: str, version: Version) -> bytes:
-    """The beginning of a frame for a subscription."""
+    """Return the first lines of a subscription's frames."""
     lines = header_line("destination", destination, version)
     if subscription is not None:
         lines = header_line("subscription", subscription, version) + lines
@@ -104,7 +104,7 @@ def now_ms() -> int:
 
 
 def slim_bodies(chunk: Chunk) -> list[bytes]:
-    """The bodies of a chunk as the slim dialect can carry them: it has no way to say a NUL."""
+    """Return the bodies of a chunk without NULs, which the slim dialect cannot carry."""
     made: list[bytes] | None = chunk.rendered.get(NUL_FREE)
     if made is None:
         made = [body.replace(b"\0", b"") if b"\0" in body else body for body in chunk.entries.bodies]

@@ -1,9 +1,9 @@
-"""The versions of STOMP: which one a connection speaks, and how each writes a header.
+"""STOMP versions: negotiation, and each version's header syntax.
 
-A header is one line, `name:value`. What cannot stand in such a line is escaped, and every version knows more
-escapes than the one before it: 1.0 none at all, 1.1 line feed, colon and backslash, 1.2 the carriage return
-too, because its lines may end with one. So a header that another version, or another door, wrote may be one
-that an older client cannot be told; it gets the nearest that can be said.
+A header is one line, `name:value`. Special characters in it are escaped, and every version has more escapes
+than the one before it: 1.0 none, 1.1 line feed, colon and backslash, 1.2 also the carriage return, because
+its lines may end with one. So a header from another version or another protocol may be impossible to write in
+an older version; then the nearest possible text is sent.
 """
 
 import re
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class ProtocolError(Exception):
-    """Bytes that are no frame, or a frame that must not be. The connection cannot go on."""
+    """Invalid or forbidden bytes. The connection must end."""
 
 
 class Version(StrEnum):
@@ -38,8 +38,8 @@ _LINE_ENDS = {ord("\r"): " ", ord("\n"): " "}
 
 
 def negotiate(accepted: str | None) -> Version | None:
-    """The highest version that both know, of a list as `accept-version` has it; None if there is none. Who
-    says nothing knows 1.0."""
+    """Return the highest common version, given an `accept-version` list; None if there is none. Without a
+    list it is 1.0."""
     if accepted is None:
         return Version.V10
     offered = {word.strip() for word in accepted.split(",")}
@@ -47,7 +47,7 @@ def negotiate(accepted: str | None) -> Version | None:
 
 
 def unescape(text: str, version: Version) -> str:
-    """A header's name or value as it was meant."""
+    """Unescape a header's name or value."""
     if version is Version.V10 or "\\" not in text:
         return text
     unescaped = _UNESCAPED[version]
@@ -61,7 +61,7 @@ def unescape(text: str, version: Version) -> str:
 
 
 def header_line(name: str, value: str, version: Version) -> str:
-    """The line of a header, with its end; nothing if this version cannot say it."""
+    """Return a header's line with its end, or an empty string if this version cannot express it."""
     if not _SPECIAL.search(name) and not _SPECIAL.search(value):
         return f"{name}:{value}\n"
     if version is Version.V10:

@@ -1,1 +1,1 @@
-"""Subscriptions of a STOMP connection: what is delivered and what is acknowledged."""
+"""Subscriptions of a STOMP connection: delivery and acknowledgement."""

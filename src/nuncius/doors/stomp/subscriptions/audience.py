@@ -1,4 +1,4 @@
-"""Whether anybody listens to a topic. The slim dialect tells a sender if nobody does."""
+"""Track which topics have subscribers. The slim dialect tells a sender if a topic has none."""
 
 import asyncio
 
@@ -9,8 +9,8 @@ MOST = 10_000  # topics to remember
 
 
 class Audience:
-    """Subscribers of this node's slim connections are counted here; others are asked for, and the answer is
-    believed for a moment."""
+    """Known subscribers. Those of this node's slim connections are counted; others are looked up in the
+    store, and the result is cached for a moment."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

@@ -1,4 +1,5 @@
-"""What subscriptions to topics and to queues have in common: whose they are, and how their frames begin."""
+"""Data that subscriptions to topics and to queues share: their connection, and the first lines of their
+frames."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -16,18 +17,18 @@ class Consumer:
     background: Background
     caller: Hashable
     ended: Callable[[Exception], None]
-    """Called when the subscription cannot go on."""
+    """Called when the subscription fails."""
     version: Version
     number: int
-    """Of the subscription within its connection."""
+    """The subscription's number within its connection."""
     head: bytes
     """The first lines of its frames."""
     is_acknowledged: bool
     is_cumulative: bool
 
     def ack_id(self, delivery: str, message_id: str) -> tuple[str, bytes]:
-        """By which name the client acknowledges a message, and the line that tells it that name. Before 1.2
-        it is the message's id."""
+        """Return the id by which the client acknowledges a message, and the header line with that id. Before
+        1.2 it is the message's id, without a line."""
         if self.version is Version.V12:
             name = f"{self.number}-{delivery}"
             return name, b"ack:%b\n" % name.encode()

@@ -1,6 +1,6 @@
 """A consumer of a queue. It competes with all other consumers, of every node.
 
-One small task a subscription leases messages, as many as the client may have unacknowledged, and sends them.
+One task per subscription leases messages, as many as the client may have unacknowledged, and sends them.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from nuncius.doors.stomp.subscriptions.unacknowledged import Delivery, Unacknowl
 LEASE_SECONDS = 3600.0  # how long to wait for a message before asking again
 LEASE_MESSAGES = 500  # at a time
 CATCH_UP_MESSAGES = 1000
-LEASE_BYTES = 1 << 20  # at a time, going by the last ones
+LEASE_BYTES = 1 << 20  # at a time, estimated from the last batch
 
 
 class QueueSubscription:
@@ -95,7 +95,7 @@ class QueueSubscription:
         if done_with:
             self._consumer.broker.leases.finish(done_with)
 
-    # What the client says
+    # Acknowledgements
 
     def __contains__(self, ack_id: str) -> bool:
         return ack_id in self._unacknowledged
@@ -109,7 +109,7 @@ class QueueSubscription:
     def acknowledge(
         self, claimed: Sequence[Delivery[int]], reason: str | None, done: Callable[[Any], None]
     ) -> None:
-        """Without a reason they were taken; with one, they could not be."""
+        """Settle the claimed messages, or release them as failed if there is a reason."""
         leases = [delivery.place for delivery in claimed]
         finish = partial(self._acknowledged, claimed, done)
         caller = self._consumer.caller
@@ -138,7 +138,7 @@ class QueueSubscription:
         self._room_made.set()
 
     def restore(self, claimed: Sequence[Delivery[int]]) -> None:
-        """The transaction that claimed them was aborted."""
+        """Restore deliveries whose transaction was aborted."""
         self._unacknowledged.claimed -= len(claimed)
         self._keep(claimed)
 
@@ -151,7 +151,7 @@ class QueueSubscription:
     # The end
 
     async def catch_up(self) -> None:
-        """Return when everything was sent that is in the queue now, if that is not very much."""
+        """Send the messages that are in the queue now, up to CATCH_UP_MESSAGES."""
         left = CATCH_UP_MESSAGES
         while left > 0:
             leased, done = future.new()
@@ -164,7 +164,7 @@ class QueueSubscription:
             left = left - limit if len(found) == limit else 0
 
     async def close(self, reason: str | None) -> None:
-        """What was sent and not acknowledged goes back: as a failed attempt if there is a reason."""
+        """Return unacknowledged messages to the queue: as a failed attempt if there is a reason."""
         self.stop(reason)
 
     def stop(self, reason: str | None) -> None:

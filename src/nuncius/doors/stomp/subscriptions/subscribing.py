@@ -1,4 +1,4 @@
-"""SUBSCRIBE and UNSUBSCRIBE: the subscriptions of a connection, and whom an ACK is for."""
+"""Handle SUBSCRIBE and UNSUBSCRIBE, and find the subscription of an ACK."""
 
 import asyncio
 from collections.abc import Callable, Hashable
@@ -23,18 +23,18 @@ MAX_PREFETCH = 10_000
 QUEUE_PREFETCH = 100
 TOPIC_PREFETCH = 1000
 AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
-GOODBYE = None  # a consumer that says goodbye has not failed
+GOODBYE = None  # close reason of a consumer that unsubscribed or disconnected: no failure
 
 AnySubscription = TopicSubscription | QueueSubscription
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a SUBSCRIBE asks for."""
+    """The contents of a SUBSCRIBE frame."""
 
-    key: str  # by which the connection knows the subscription
-    name: str | None  # what its messages say in `subscription`
-    text: str  # the destination as it was written
+    key: str  # the subscription's id within the connection
+    name: str | None  # value of `subscription` in its MESSAGE frames
+    text: str  # the destination as the client wrote it
     destination: Destination
     ack: str
     prefetch: int
@@ -43,7 +43,8 @@ class Wish:
 
     @property
     def hears_its_own(self) -> bool:
-        """Whether messages of the connection to itself have to come before its end, or never do."""
+        """Return whether messages that the connection sends to itself must be delivered before it ends, or
+        never are."""
         return self.ack == AUTO and self.durable is None
 
     def is_same_place(self, other: "Wish") -> bool:
@@ -71,8 +72,8 @@ class Subscribing:
         self._entries: dict[str, _Entry] = {}
         self._by_number: dict[str, AnySubscription] = {}
         self._numbers = 0
-        self._heard: set[Destination] = set()  # of subscriptions that end with the connection, without ACK
-        self._sent_to: set[Destination] = set()  # those of them that the connection has sent to
+        self._heard: set[Destination] = set()  # of non-durable subscriptions without ACK
+        self._sent_to: set[Destination] = set()  # those of `_heard` that the connection has sent to
         self._is_over = False
         self._pattern = Consumer(
             broker, carrier, background, caller, ended, self._version, 0, b"", False, False
@@ -120,7 +121,7 @@ class Subscribing:
         return from_topic
 
     async def unsubscribe(self, frame: Frame) -> None:
-        """Ends the delivery. A durable subscription keeps its place, unless the frame names it, too."""
+        """End the delivery. A durable subscription keeps its position, unless the frame names it, too."""
         key = self._key(frame)
         entry = self._entries.pop(key, None)
         if entry is None:
@@ -136,7 +137,7 @@ class Subscribing:
             await self._pattern.broker.subscriptions.unsubscribe(entry.wish.destination.name, durable)
 
     def acknowledged_by(self, frame: Frame) -> tuple[AnySubscription, str]:
-        """The subscription that an ACK or NACK is for, and by which name it knows the message."""
+        """Return the subscription that an ACK or NACK is for, and its id of the message."""
         headers = frame.headers
         if self._version is Version.V12:
             ack_id = required(frame, "id")
@@ -159,36 +160,37 @@ class Subscribing:
             self._sent_to.add(to)
 
     async def deliver_own(self) -> None:
-        """Return when the connection was sent what it has sent to itself."""
+        """Deliver the messages that the connection has sent to itself."""
         own = [
             entry.subscription.catch_up()
             for entry in self._entries.values()
             if entry.wish.hears_its_own and entry.wish.destination in self._sent_to
         ]
-        await asyncio.gather(*own, return_exceptions=True)  # what cannot be delivered now never is
+        await asyncio.gather(*own, return_exceptions=True)  # messages that fail here are not delivered
 
     def stop(self, reason: str | None) -> None:
-        """No more messages. What is not acknowledged was a failed attempt if there is a reason."""
+        """End all deliveries. Unacknowledged messages count as failed attempts if there is a reason."""
         if not self._is_over:
             self._is_over = True
             for entry in self._entries.values():
                 entry.subscription.stop(reason)
 
     async def close(self) -> None:
-        """The same for a client that says goodbye; returns when everything is back in its place."""
+        """End all deliveries of a client that disconnects. Wait until its messages are back in their
+        queues."""
         self._is_over = True
         for entry in self._entries.values():
             await entry.subscription.close(GOODBYE)
 
     def _key(self, frame: Frame) -> str:
-        """1.0 knows subscriptions by their destination, too."""
+        """Return the id of a subscription; in 1.0 its destination if it has none."""
         if self._version is Version.V10 and "id" not in frame.headers:
             return required(frame, "destination")
         return required(frame, "id")
 
     def _durable(self, frame: Frame) -> str | None:
-        """The name under which a subscription keeps its place. Clients of other servers say it otherwise:
-        RabbitMQ's that it is durable, and mean its id; ActiveMQ's a name within their client-id."""
+        """Return the durable name of a subscription. Clients of other servers name it otherwise: those of
+        RabbitMQ send `durable:true` and mean the id; those of ActiveMQ a name within their client-id."""
         name = frame.headers.get("durable")
         if name is not None:
             return {"true": self._key(frame), "false": None}.get(name, name)

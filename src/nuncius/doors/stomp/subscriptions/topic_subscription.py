@@ -1,4 +1,4 @@
-"""A subscriber of a topic. The broker's feed brings the entries; here they become frames."""
+"""A subscriber of a topic. The broker's feed delivers entries; this module turns them into frames."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -79,7 +79,7 @@ class TopicSubscription:
         if frames:
             consumer.carrier.send(b"".join(frames))
 
-    # What the client says
+    # Acknowledgements
 
     def __contains__(self, ack_id: str) -> bool:
         return ack_id in self._unacknowledged
@@ -93,7 +93,7 @@ class TopicSubscription:
     def acknowledge(
         self, claimed: Sequence[Delivery[Place]], reason: str | None, done: Callable[[Any], None]
     ) -> None:
-        """Without a reason they were taken; with one, they could not be."""
+        """Acknowledge the claimed entries, or reject them as failed if there is a reason."""
         cumulative, places = self._together(claimed, 0)
         finish = partial(_count_down, [len(places)], done)
         for partition, offset in places:
@@ -116,8 +116,8 @@ class TopicSubscription:
                 transaction.nack(self.feed, partition, offset, cumulative=cumulative, reason=reason)
 
     def _together(self, claimed: Sequence[Delivery[Place]], own: int) -> tuple[bool, list[Place]]:
-        """What to name to acknowledge these: the last one is enough, unless some before it belong to an open
-        transaction that may be aborted yet."""
+        """Return whether one cumulative acknowledgement is enough, and the places to name. The last place is
+        enough, unless some before it belong to an open transaction that may still be aborted."""
         if self._unacknowledged.is_cumulative and self._unacknowledged.claimed == own:
             return True, [claimed[-1].place]
         return False, [delivery.place for delivery in claimed]
@@ -126,7 +126,7 @@ class TopicSubscription:
         self._unacknowledged.claimed -= len(claimed)
 
     def restore(self, claimed: Sequence[Delivery[Place]]) -> None:
-        """The transaction that claimed them was aborted."""
+        """Restore deliveries whose transaction was aborted."""
         self._unacknowledged.claimed -= len(claimed)
         if not self._is_over:
             self._unacknowledged.restore(claimed)
@@ -134,13 +134,13 @@ class TopicSubscription:
     # The end
 
     async def catch_up(self) -> None:
-        """Return when everything was sent that is stored now, if that is not very much."""
+        """Send the entries that are stored now, up to CATCH_UP_MESSAGES."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CATCH_UP_SECONDS):
                 await self.feed.catch_up(CATCH_UP_MESSAGES)
 
     async def close(self, reason: str | None) -> None:
-        """What was not acknowledged comes again to a durable subscriber."""
+        """End the delivery. Unacknowledged entries are redelivered to a durable subscriber."""
         if not self._is_over:
             self._is_over = True
             self._unacknowledged.clear()
@@ -152,7 +152,7 @@ class TopicSubscription:
 
 
 def _count_down(left: list[int], done: Callable[[Any], None], result: Any) -> None:
-    """Calls `done` with the first failure, or when all have gone well."""
+    """Call `done` with the first failure, or after all have succeeded."""
     if left[0] > 0:
         left[0] = 0 if isinstance(result, Exception) else left[0] - 1
         if left[0] == 0:
@@ -160,4 +160,4 @@ def _count_down(left: list[int], done: Callable[[Any], None], result: Any) -> No
 
 
 def _ignore(result: Any) -> None:
-    """An expired entry that could not be acknowledged comes again, and expires again."""
+    """Ignore the result: an expired entry that was not acknowledged is redelivered and expires again."""

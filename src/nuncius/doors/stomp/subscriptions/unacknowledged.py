@@ -1,4 +1,4 @@
-"""What a subscription was sent and has not acknowledged yet. Bookkeeping only."""
+"""Deliveries of a subscription that are not acknowledged yet. No I/O."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ P = TypeVar("P")
 
 
 class Delivery(Generic[P]):
-    """A MESSAGE that waits for its ACK. `place` says where the message is in the store."""
+    """A MESSAGE that waits for its ACK. `place` is the message's place in the store."""
 
     __slots__ = ("ack_id", "number", "place")
 
@@ -21,12 +21,12 @@ class Delivery(Generic[P]):
 
 
 class Unacknowledged(Generic[P]):
-    """Deliveries are open until they are claimed by an ACK or a NACK; one that belongs to a transaction is
-    restored if that is aborted."""
+    """Deliveries are open until an ACK or a NACK claims them. Those that a transaction claimed are restored
+    if it is aborted."""
 
     def __init__(self, *, cumulative: bool) -> None:
         self.is_cumulative = cumulative
-        self.claimed = 0  # by transactions that are still open
+        self.claimed = 0  # deliveries that open transactions have claimed
         self._open: OrderedDict[str, Delivery[P]] = OrderedDict()
         self._number = 0
 
@@ -41,7 +41,7 @@ class Unacknowledged(Generic[P]):
         self._open[ack_id] = Delivery(ack_id, self._number, place)
 
     def claim(self, ack_id: str) -> list[Delivery[P]]:
-        """The delivery of that name and, if cumulative, all before it, in their order."""
+        """Claim the delivery of that id and, if cumulative, all before it, in their order."""
         if ack_id not in self._open:
             raise Refused(f"no message {ack_id[:100]!r} waits for an acknowledgement")
         if not self.is_cumulative:
@@ -56,7 +56,7 @@ class Unacknowledged(Generic[P]):
         self._open = OrderedDict((delivery.ack_id, delivery) for delivery in everything)
 
     def clear(self) -> list[P]:
-        """Nothing is waited for any more; answers with the places of what was."""
+        """Forget all open deliveries. Return their places."""
         places = [delivery.place for delivery in self._open.values()]
         self._open.clear()
         return places
