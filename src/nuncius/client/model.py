@@ -1,4 +1,4 @@
-"""What the client hands to its user."""
+"""Data that the client returns: messages, receipts, states."""
 
 from datetime import UTC, datetime
 
@@ -10,7 +10,7 @@ Body = bytes | str
 
 
 class _Content(msgspec.Struct, frozen=True, gc=False):
-    """What entries and messages have in common."""
+    """Fields that entries and messages have in common."""
 
     body: bytes
     time_us: int
@@ -18,12 +18,12 @@ class _Content(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def text(self) -> str:
-        """The body as UTF-8 text."""
+        """The body, decoded as UTF-8."""
         return self.body.decode()
 
     @property
     def time(self) -> datetime:
-        """When it arrived."""
+        """When the broker stored it, in UTC."""
         return datetime.fromtimestamp(self.time_us / 1_000_000, UTC)
 
     @property
@@ -32,7 +32,7 @@ class _Content(msgspec.Struct, frozen=True, gc=False):
 
 
 class Entry(_Content, frozen=True, gc=False):
-    """An entry of a topic."""
+    """A message of a topic."""
 
     topic: str
     partition: int
@@ -41,7 +41,7 @@ class Entry(_Content, frozen=True, gc=False):
 
 
 class Message(_Content, frozen=True, gc=False):
-    """A message of a queue. Ids are 0 for nobody and none."""
+    """A message of a queue. An id of 0 means none."""
 
     queue: str
     message_id: int
@@ -52,7 +52,7 @@ class Message(_Content, frozen=True, gc=False):
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
-    """Where an entry is stored. It has no offset if it was there from an earlier attempt."""
+    """Partition and offset of a published message. The offset is None if an earlier attempt stored it."""
 
     partition: int
     offset: int | None
@@ -63,7 +63,7 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
 
 
 class PutReceipt(msgspec.Struct, frozen=True, gc=False):
-    """Under which ids a message is stored, one a queue; none if it was there from an earlier attempt."""
+    """Ids of a stored message, one per queue; empty if an earlier attempt stored it."""
 
     message_ids: tuple[int, ...]
 
