@@ -26,9 +26,9 @@ SILENT_SECONDS = 2.0  # for a broker that other nodes do not hear either
 
 @dataclass(slots=True)
 class Followed:
-    """The broker that a stream is under way to. What comes while something is under way follows it there,
-    also when the partition has another broker by now: two would not keep the order. A stream is what a
-    publisher sends or, without one, what a connection sends to a partition."""
+    """The broker that a stream's entries are in flight to. Until all are answered, later entries go to the
+    same broker, even if the partition has another one by now: two brokers would not keep the order. A stream
+    is what a publisher sends or, without one, what a connection sends to a partition."""
 
     link: Link | None = None
     under_way: int = 0

@@ -61,7 +61,7 @@ class Router:
         """True after a read found a partition in another store than expected."""
         self._catalogue = broker.catalogue
         self._counted: Counter[int] = Counter()  # calls in progress, by publisher
-        self._turns: dict[int, tuple[int, int]] = {}  # by topic: the turn, and the number of frames at that time
+        self._turns: dict[int, tuple[int, int]] = {}  # by topic: the turn, and the frame count then
         # Topics that are getting another partition, and the calls that wait for it, in order.
         self._growing: dict[str, list[Callable[[], None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()

@@ -16,7 +16,7 @@ FOREVER = float("inf")
 
 @dataclass(slots=True, eq=False)
 class Fill:
-    """A look-up that is on its way."""
+    """A read in progress."""
 
     key: str
     spoiled: bool = False

@@ -6,7 +6,7 @@ import time
 
 class Clock:
     def now(self) -> float:
-        """Seconds that only ever go forward."""
+        """Return monotonic seconds."""
         return time.monotonic()
 
     def wall(self) -> float:
