@@ -28,6 +28,7 @@ class _Content(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def headers(self) -> dict[str, str]:
+        """The headers; empty if there are none."""
         return _decode_headers(self.headers_json) if self.headers_json else {}
 
 
@@ -59,6 +60,7 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def duplicate(self) -> bool:
+        """True if an earlier attempt stored the message."""
         return self.offset is None
 
 
@@ -69,20 +71,26 @@ class PutReceipt(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def duplicate(self) -> bool:
+        """True if an earlier attempt stored the message."""
         return not self.message_ids
 
 
 class PartitionState(msgspec.Struct, frozen=True):
+    """The offsets of a partition: the first readable one, and the next to be assigned."""
+
     partition: int
     first_offset: int
     next_offset: int
 
     @property
     def entries(self) -> int:
+        """The number of readable messages."""
         return self.next_offset - self.first_offset
 
 
 class TopicState(msgspec.Struct, frozen=True):
+    """A topic with its retention, its partitions, and the number of its subscriptions."""
+
     name: str
     retention: str
     retention_seconds: int | None
@@ -93,10 +101,13 @@ class TopicState(msgspec.Struct, frozen=True):
 
     @property
     def entries(self) -> int:
+        """The number of readable messages in all partitions."""
         return sum(p.entries for p in self.partitions)
 
 
 class QueueState(msgspec.Struct, frozen=True):
+    """A queue with its number of messages and the time of the oldest."""
+
     queue_id: int
     name: str
     depth: int
@@ -104,6 +115,8 @@ class QueueState(msgspec.Struct, frozen=True):
 
 
 class SubscriptionState(msgspec.Struct, frozen=True):
+    """A subscription with its lag, in messages, and the time of its last confirmation."""
+
     topic: str
     subscriber: str
     holds_retention: bool

@@ -64,6 +64,8 @@ class CountMismatch(Refused):
 
 
 class Message(msgspec.Struct, frozen=True):
+    """A message of a topic, with its id there."""
+
     topic: str
     id: int
     body: bytes
@@ -72,6 +74,7 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
+        """The body, decoded as UTF-8; invalid bytes are replaced."""
         return self.body.decode(errors="replace")
 
 

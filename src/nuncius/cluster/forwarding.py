@@ -94,7 +94,7 @@ class Forwarding:
         return self._any_link() is not None
 
     def _link(self, broker: int | None) -> Link | None:
-        """Return the connection to a broker, or None if it is down."""
+        """Return the connection to a broker, or None if it cannot be used."""
         if broker is None:
             return None
         link = self.links.get(broker)

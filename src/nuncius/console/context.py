@@ -16,7 +16,7 @@ from nuncius.console.traffic import Traffic
 
 OVERVIEW_SECONDS = 1.5
 ALARM_SECONDS = 5.0
-RESPITE = 30.0  # pause after a read of the overview, in multiples of its duration
+RESPITE = 30.0  # pause after a read of the store, in multiples of its duration
 
 
 class Console:

@@ -43,7 +43,7 @@ class Guard:
 
 
 def is_from_here(scope: Scope) -> bool:
-    """Return True if the request comes from the console's own pages, or has no origin."""
+    """Return False for requests from other sites' pages, and for host names of other owners."""
     headers: dict[bytes, bytes] = dict(scope["headers"])
     host, local = headers.get(b"host", b""), scope.get("server")
     if local and is_borrowed(host.decode("latin-1").lower(), local[0]):

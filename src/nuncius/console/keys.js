@@ -1,4 +1,4 @@
-// Keyboard shortcuts and the theme, handled in the browser, so that no key press is lost on the way to the server.
+// Keyboard shortcuts and the theme, handled in the browser so that no key press is lost on the way.
 (() => {
   const pages = PAGES;
   window.turnColours = () => {

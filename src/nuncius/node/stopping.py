@@ -14,7 +14,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 
 GIVE_UP_SECONDS = 8.0
-_AT_ONCE = 128  # a shell's exit status for a process that a signal ended, minus the signal
+_AT_ONCE = 128  # plus the signal's number: the exit status, as shells report it
 
 
 def stop_event(*, on_leash: bool = False, last_act: Callable[[], None] | None = None) -> asyncio.Event:

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE = 0.1
 LAST_PAUSE = 10.0
 STEADY_SECONDS = 30.0  # a worker that ran this long restarts after the first, short pause
-SHORT = 60  # bytes of a path that leave room for the name of a socket; 104 is the maximum of both
+SHORT = 60  # bytes of a path that leave room for a socket's name; both have at most 104
 
 
 def run(
@@ -165,7 +165,7 @@ class Supervisor:
         """Run one worker until it ends. Return facts about its end, for the log."""
         process = await self._start(number)
         if stop.is_set():
-            process.terminate()  # the others were told before it was there
+            process.terminate()  # it started after the others were told to stop
         report = await _report(process)
         if not first.done():
             first.set_result(report)

@@ -43,7 +43,7 @@ class StorageNode:
         observe: Callable[[Store], None] = lambda store: None,
     ) -> None:
         """Prepare a node. `give_up` is called when another process has become the owner of the keys.
-        `observe` receives the node's second store, for metrics and shutdown."""
+        `observe` receives this store, which is counted, and given up, together with the node's."""
         self._settings = settings
         self._connect = connect
         self._clock = clock or Clock()

@@ -74,7 +74,7 @@ class Outbox:
         piles, self._piles = self._piles, {}
         for pile in piles.values():
             if not self._under_way and len(pile.bodies) >= SPLIT:
-                # Nothing is under way: send two halves, so that the node prepares and answers one while it
+                # Nothing is in flight: send two halves, so that the node prepares and answers one while it
                 # stores the other.
                 self._send(pile.split())
             self._send(pile)

@@ -132,7 +132,7 @@ class Peer(asyncio.Protocol):
         self._flush()
 
     def end(self) -> None:
-        """Close the connection; answers that are ready are still sent."""
+        """End the connection. Answers are still sent if no request is open."""
         if self._idle.is_set():
             self.transport.close()
         else:
