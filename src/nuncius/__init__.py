@@ -14,7 +14,7 @@ _HOMES = {"AsyncClient": "nuncius.client", "Client": "nuncius.client"}
 
 
 def __getattr__(name: str) -> object:
-    """The clients and the testing tools are loaded when first asked for: every command imports this file."""
+    """Load the clients and the testing tools on first use, because every command imports this file."""
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     if name == "testing":

@@ -4,12 +4,13 @@
         with broker.client() as client:
             client.publish("news", "hello")
 
-It is the real thing, a node with an embedded PostgreSQL, in processes of its own, on free ports and in a
-directory of its own, all of which are gone afterwards. That holds when the test is killed, too: the node
-stops when the pipe to its stdin ends, and a small guard process, which waits for the end of a pipe as well,
-then stops the PostgreSQL server and removes the directory.
+It is a real node with an embedded PostgreSQL, in processes of their own, on free ports and in a temporary
+directory, all of which are removed afterwards. That holds when the test is killed, too: the node stops when
+the pipe to its stdin ends, and a small guard process, which waits for the end of a pipe as well, then stops
+the PostgreSQL server and removes the directory.
 
-With pytest, `pytest_plugins = ["nuncius.testing"]` gives the fixture `nuncius_broker`: one broker a test.
+With pytest, `pytest_plugins = ["nuncius.testing"]` provides the fixture `nuncius_broker`: one broker per
+test.
 """
 
 import contextlib
@@ -33,20 +34,21 @@ if TYPE_CHECKING:
 _CLOSED = [f"--{door}-port=off" for door in ("stomp", "zeromq", "http", "tribbler")]
 _DISMISSED = b"dismissed"
 _LAST_WORDS = 2000  # characters of a node's log in an error message
-_given: set[int] = set()  # ports that this process was given: their servers may be away at the moment
+_given: set[int] = set()  # ports that this process was given; their servers may be stopped at the moment
 _NODES_LEAVE = 10.0  # seconds that the guard gives nodes to end before it stops their server
 
 
 class BrokerDidNotStart(RuntimeError):
-    """The message has what the node said."""
+    """The node ended before it was ready. The message contains the end of its log."""
 
 
 @contextlib.contextmanager
 def broker(*arguments: str, store: str | None = None) -> Iterator["Broker"]:
-    """A broker for as long as the context lasts.
+    """Run a broker for the length of a `with` block.
 
-    `arguments` are more options for `nuncius up`, such as "--workers=2". With `store`, the address of a
-    database, the node runs on that and starts no PostgreSQL: a second node beside another broker, say.
+    `arguments` are further options of `nuncius up`, such as "--workers=2". With `store`, the address of a
+    database, the node runs on that and starts no PostgreSQL; use this for a second node beside another
+    broker.
     """
     with _directory() as directory:
         made = Broker(directory, store, arguments)
@@ -58,8 +60,8 @@ def broker(*arguments: str, store: str | None = None) -> Iterator["Broker"]:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody uses, for a server that may be away for a while: not one of those
-    that systems give to outgoing connections, among them those of clients that try to reach it again."""
+    """Return a free port of this machine, outside the range that systems assign to outgoing connections. So a
+    server may stop for a while without losing it, for instance to a client that tries to reconnect."""
     while True:
         port = random.SystemRandom().randrange(20_000, 32_768)
         if port not in _given:
@@ -69,7 +71,7 @@ def free_port() -> int:
 
 
 class Broker:
-    """A running node and what belongs to it. Made by `broker()`."""
+    """A running node with its log and data. Created by `broker()`."""
 
     def __init__(self, directory: Path, store: str | None, arguments: tuple[str, ...]) -> None:
         self._store = store
@@ -78,11 +80,11 @@ class Broker:
         self._ready: dict[str, Any] = {}
         self.data_dir: Path | None = None if store else directory / "data"
         self.log: Path = directory / "node.log"
-        """What the node writes to stderr, over all its starts."""
+        """The file with the node's stderr, over all its starts."""
 
     @property
     def pid(self) -> int:
-        """The node's process."""
+        """The process id of the node."""
         return int(self._ready["pid"])
 
     @property
@@ -92,39 +94,40 @@ class Broker:
 
     @property
     def port(self) -> int:
-        """Where clients connect. It stays the same over a restart."""
+        """The port for clients. It stays the same over a restart."""
         return int(self._ready["ports"]["telesto"])
 
     @property
     def ports(self) -> dict[str, int]:
-        """Where the open doors listen, by name."""
+        """The ports of the open listeners, by name."""
         return {name: port for name, port in self._ready["ports"].items() if port is not None}
 
     @property
     def url(self) -> str:
+        """The URL for clients."""
         return f"nuncius://127.0.0.1:{self.port}"
 
     def client(self, **options: Any) -> "Client":
-        """A client of this broker; use it in a `with` block."""
+        """Return a client of this broker; use it in a `with` block."""
         from nuncius.client import Client
 
         return Client(self.url, **options)
 
     def async_client(self, **options: Any) -> "AsyncClient":
-        """A client for asyncio; use it in an `async with` block."""
+        """Return an asyncio client of this broker; use it in an `async with` block."""
         from nuncius.client import AsyncClient
 
         return AsyncClient(self.url, **options)
 
     def start(self) -> None:
-        """Starts the node again after `stop` or `kill`, on the same port and with the same data."""
+        """Start the node again after `stop` or `kill`, on the same port and with the same data."""
         if self._process is not None:
             return
         command = [sys.executable, "-m", "nuncius", "up", "--on-leash", *_CLOSED]
         command.append(f"--telesto-port={self.port if self._ready else free_port()}")
         environment = {name: value for name, value in os.environ.items() if name != STORE}
         if self._store:
-            environment[STORE] = self._store  # the password in it is in no list of processes
+            environment[STORE] = self._store  # the environment keeps the password out of process lists
         else:
             command.append(f"--data-dir={self.data_dir}")
         with self.log.open("ab") as log:
@@ -148,15 +151,15 @@ class Broker:
         self._ready = msgspec.json.decode(line)
 
     def stop(self) -> None:
-        """Stops the node cleanly; the data stays. Nothing if it does not run."""
+        """Stop the node cleanly; the data stays. Does nothing if it does not run."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Ends the node as `kill -9` does. Its PostgreSQL runs on."""
+        """End the node as `kill -9` does. Its PostgreSQL keeps running."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
-        """Stops the node, if it runs, and starts it again."""
+        """Stop the node, if it runs, and start it again."""
         self.stop()
         self.start()
 
@@ -176,7 +179,7 @@ class Broker:
 
 @contextlib.contextmanager
 def _directory() -> Iterator[Path]:
-    """A directory with a short path, because a socket's address has to fit, and its guard."""
+    """Create a temporary directory with a guard. Its path is short, to fit into a socket's address."""
     directory = Path(tempfile.mkdtemp(prefix="nun-"))
     guard = subprocess.Popen(
         [sys.executable, "-m", __name__, str(directory)],
@@ -191,7 +194,7 @@ def _directory() -> Iterator[Path]:
 
 
 def _guard(directory: Path) -> None:
-    """Cleans up when stdin ends, unless it is told that there is nothing left to do."""
+    """Clean up when stdin ends, unless the parent has said that nothing is left to do."""
     if os.read(sys.stdin.fileno(), 1024) != _DISMISSED:
         _clean_up(directory)
 

@@ -1,4 +1,4 @@
-"""The Python client: `Client` for ordinary programs, `AsyncClient` for asyncio. Both have the same verbs."""
+"""The Python client: `Client` for synchronous programs, `AsyncClient` for asyncio, with the same methods."""
 
 from nuncius.client.aio import AsyncClient
 from nuncius.client.blocking.client import Client

@@ -1,4 +1,4 @@
-"""The client, for asyncio. `Client` in `sync` has the same verbs for everybody else."""
+"""The asyncio client. `Client` has the same methods for synchronous programs."""
 
 import json
 import time
@@ -13,27 +13,27 @@ __all__ = ["TIMEOUT", "AsyncClient"]
 
 
 class AsyncClient(TopicCalls, QueueCalls):
-    """A connection to a broker that repairs itself.
+    """A connection to a broker that reconnects by itself.
 
-    Messages are counted under the `publisher` name, so that each is stored once, whatever breaks and is
-    sent again. By default that name is made up and means nothing after this client is closed; a name of
-    your own lets a restarted program go on counting where it stopped.
+    Messages are counted under the `publisher` name, so that each is stored once even if it is sent again
+    after a failure. By default that name is generated and used by this client only. With a name of your own,
+    a restarted program continues its counts.
     """
 
     async def find_client(self, name: str) -> int:
-        """The id under which messages can be addressed to a client."""
+        """Return the id under which messages can be addressed to a client."""
         answer = await self._call(packets.FindClient, name)
         number: int = answer.value
         return number
 
     async def ping(self) -> float:
-        """Seconds to the node and back."""
+        """Measure the round trip to the node, in seconds."""
         start = time.perf_counter()
         await self._call(packets.Ping)
         return time.perf_counter() - start
 
     async def status(self) -> dict[str, Any]:
-        """A few facts about node and store."""
+        """Return basic facts about the node and its store."""
         answer = await self._call(packets.Status)
         facts: dict[str, Any] = json.loads(answer.json)
         return facts

@@ -1,4 +1,4 @@
-"""What all calls of a client stand on: a connection that repairs itself, and the subscriptions it carries."""
+"""The base of all calls of a client: a connection that reconnects by itself, and its subscriptions."""
 
 import asyncio
 import contextlib
@@ -43,21 +43,24 @@ class Calls:
         self._takers = Takers(self._caller)
         self._subscriptions: dict[int, AsyncSubscription] = {}
         self._paused: set[AsyncSubscription] = set()
-        self._max_body = -1  # not open yet
+        self._max_body = -1  # -1: not open yet
         self._identifying = asyncio.Lock()
         self.client_id = 0
 
     @classmethod
     async def connect(cls, url: str = DEFAULT_URL, **options: Any) -> Self:
+        """Return an open client. The options are those of the constructor."""
         client = cls(url, **options)
         await client.open()
         return client
 
     async def open(self) -> None:
+        """Connect to a node. Raises CannotConnect if no node can be reached."""
         self._loop = asyncio.get_running_loop()
         await self._caller.connect(self._timeout)
 
     async def close(self) -> None:
+        """Close the client and its subscriptions. Calls that still wait fail with Closed."""
         for subscription in list(self._subscriptions.values()):
             await subscription.close()
         if self._temporary and self.client_id and self._caller.link is not None:
@@ -72,10 +75,10 @@ class Calls:
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
-    # What subscriptions use
+    # For subscriptions
 
     async def attach(self, subscription: AsyncSubscription, credit: int) -> None:
-        """Have the node send entries of a subscription. A new connection attaches it again."""
+        """Ask the node to send messages of a subscription. A new connection attaches it again."""
         packet = packets.Attach(
             self._caller.next_request(),
             subscription.topic,
@@ -108,7 +111,7 @@ class Calls:
         self._caller.tell(packets.Credit(stream, entries))
 
     def pause(self, subscription: AsyncSubscription) -> None:
-        """Stops reading from the node: somebody has more than he can take."""
+        """Stop reading from the node: a subscription's buffer is full."""
         self._paused.add(subscription)
         link = self._caller.link
         if link is not None:
@@ -132,7 +135,7 @@ class Calls:
         self._outbox.max_rows = min(MAX_ROWS, welcome.max_batch)
         streams, self._subscriptions = self._subscriptions, {}
         for stream, subscription in streams.items():
-            if subscription.is_attaching:  # its Attach goes out now
+            if subscription.is_attaching:  # its Attach is sent on this connection
                 self._subscriptions[stream] = subscription
             else:
                 subscription.attach_soon()
@@ -168,7 +171,8 @@ class Calls:
         repeatable: bool = True,
         wait: float = 0,
     ) -> Any:
-        """`wait` is for how long the node was asked to wait, on top of what everything may take."""
+        """Send a request and return the answer. `wait` is the time the node was asked to wait; it extends the
+        timeout."""
         self._check_open()
         packet = kind(self._caller.next_request(), *fields)
         return await self._caller.call(packet, self._timeout + wait, repeatable=repeatable)

@@ -1,5 +1,5 @@
-"""Checks before anything is sent. Messages that are handed in together travel together, and a node refuses
-what travels together as a whole: so a bad one must not get in among good ones."""
+"""Checks before sending. Messages of one turn travel in one packet, and a node refuses a packet as a whole;
+so an invalid message must not get into one with valid messages."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def as_bytes(body: object) -> bytes:
-    """A body as it is sent."""
+    """Encode a body for sending."""
     if isinstance(body, str):
         try:
             return body.encode()
@@ -33,7 +33,7 @@ def check_wait(seconds: float) -> None:
 
 
 def milliseconds(seconds: float) -> int:
-    """A time to wait as it is sent; a little time is not none."""
+    """Convert a time to wait to milliseconds, rounded up so that a short wait does not become none."""
     check_wait(seconds)
     return math.ceil(seconds * 1000)
 
@@ -45,7 +45,7 @@ def check_key(key: str) -> None:
 
 
 def headers_text(headers: Mapping[str, str] | None) -> str | None:
-    """Headers as they are sent."""
+    """Encode headers for sending."""
     if not headers:
         return None
     given: Iterable[tuple[object, object]] = headers.items()

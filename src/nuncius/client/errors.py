@@ -1,10 +1,10 @@
-"""What a call of the client may raise. Everything is a NunciusError."""
+"""Exceptions that calls of the client raise. All are subclasses of NunciusError."""
 
 from nuncius.wire.packets import ErrorCode
 
 
 class NunciusError(Exception):
-    """Base of everything the client raises."""
+    """Base of all exceptions of the client."""
 
 
 class InvalidInput(NunciusError):
@@ -28,15 +28,15 @@ class NotAllowed(NunciusError):
 
 
 class Refused(NunciusError):
-    """The broker could not do it; nothing was stored."""
+    """The broker could not perform the operation; nothing was stored."""
 
 
 class OutcomeUnknown(NunciusError):
-    """It may or may not have been done."""
+    """The operation may or may not have been performed."""
 
 
 class Timeout(OutcomeUnknown):
-    """What the caller waits for, an answer or a message, did not come within the time it gave."""
+    """No answer or message arrived within the timeout of the call."""
 
 
 class ConnectionLost(OutcomeUnknown):
@@ -44,8 +44,7 @@ class ConnectionLost(OutcomeUnknown):
 
 
 class LeaseLost(NunciusError):
-    """This client does not have the message in hand (any more). Unless it was settled before, it comes
-    again."""
+    """This client does not hold the message (any more). Unless it was settled before, it is redelivered."""
 
 
 class CannotConnect(NunciusError):
@@ -77,4 +76,5 @@ def is_temporary(error: NunciusError) -> bool:
 
 
 def from_packet(code: int, text: str) -> NunciusError:
+    """Return the exception for an error packet."""
     return _BY_CODE.get(code, OutcomeUnknown)(text)

@@ -1,4 +1,4 @@
-"""A message in hand: it comes again, to whoever asks next, unless its consumer says it is done with it."""
+"""A leased message: it is redelivered unless its consumer settles it."""
 
 import asyncio
 import contextlib
@@ -15,8 +15,9 @@ from nuncius.wire.packets import Packet
 
 
 class AsyncLease:
-    """Settle or release it; or use it in an `async with` block, which does either at its end. It lives by the
-    connection on which it came: a message that is in hand when that breaks comes again."""
+    """A message that is redelivered unless it is settled. Settle or release it, or use it in an `async with`
+    block, which settles it, or releases it if the block raises. The lease ends with its connection: an
+    unsettled message is then redelivered."""
 
     def __init__(
         self,
@@ -33,17 +34,18 @@ class AsyncLease:
         self._is_over = False
         self.message = message
         self.attempts = leased.attempts
-        """How often the message was delivered before, without success."""
+        """The number of failed deliveries before this one."""
         self.origin = leased.origin
-        """The id that the message had at first; the same over all attempts."""
+        """The id of the message at its first delivery. It stays the same over all attempts."""
 
     async def settle(self) -> None:
-        """The message is dealt with; it is gone for good."""
+        """Acknowledge the message, which removes it permanently."""
         await self._tell(packets.Settle)
 
     async def release(self, reason: str | None = None) -> None:
-        """The message comes again: with a reason as a failed attempt, after a while or, after too many, as a
-        dead letter; without one at once, as if nobody had had it."""
+        """Return the message to its queue. With a reason, this counts as a failed attempt: the message is
+        retried after a delay or, after too many attempts, becomes a dead letter. Without a reason, it is
+        available again at once and no attempt is counted."""
         await self._tell(packets.Release, reason)
 
     async def _tell(self, kind: Callable[..., Packet], *more: Any) -> None:
@@ -66,15 +68,16 @@ class AsyncLease:
         if error is None:
             await self.settle()
         else:
-            with contextlib.suppress(errors.NunciusError):  # it comes again anyway, when the connection ends
+            with contextlib.suppress(errors.NunciusError):  # else it is redelivered when the connection ends
                 await self.release(_describe(error))
 
 
 async def ask_for_leases(
     caller: Caller, packet: packets.Lease, timeout: float
 ) -> tuple[packets.Leased, Link | None]:
-    """The answer, and the connection on which it came. It may be asked for again on another connection: what
-    was leased on this one goes back with it. What comes when nobody waits for it any more goes back, too."""
+    """Return the answer, and the connection on which it came. The request may be repeated on another
+    connection: messages leased on a broken one are returned to the queue with it. Messages that arrive after
+    the caller stopped waiting are given back."""
     future: asyncio.Future[tuple[packets.Leased, Link | None]] = asyncio.get_running_loop().create_future()
 
     def done(answer: Any) -> None:
@@ -96,7 +99,7 @@ async def ask_for_leases(
 
 
 def give_back(caller: Caller, answer: Any) -> None:
-    """Nobody has seen what is in this answer."""
+    """Release the messages of an answer that reached no caller."""
     if isinstance(answer, packets.Leased) and answer.messages:
         leases = [each.lease for each in answer.messages]
         caller.tell(packets.Release(caller.next_request(), leases))

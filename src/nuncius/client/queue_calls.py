@@ -1,4 +1,4 @@
-"""What a client can do with queues."""
+"""Queue methods of the asyncio client."""
 
 import asyncio
 import uuid
@@ -33,8 +33,8 @@ class QueueCalls(Calls):
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> Awaitable[PutReceipt]:
-        """Puts a message into a queue; the result is there when it is stored. Into several queues: all or
-        none."""
+        """Put a message into a queue. The result is available when it is stored. With several queues, it is
+        put into all or none."""
         data = self._checked(body)
         check_message(priority, receiver, context)
         header = headers_text(headers) if headers else None
@@ -67,7 +67,7 @@ class QueueCalls(Calls):
         priority: int = 5,
         timeout: float | None = None,
     ) -> list[PutReceipt]:
-        """Puts messages into a queue in one transaction: all of them or none."""
+        """Put messages into a queue in one transaction: all or none."""
         pile = PutPile([queue], timeout or self._timeout)
         pile.bodies = self._all_checked(bodies)
         pile.size = sum(map(len, pile.bodies))
@@ -83,8 +83,8 @@ class QueueCalls(Calls):
         sender: int = 0,
         context: int = 0,
     ) -> Message | None:
-        """Takes a message: the one with the highest priority, or, with mode 'time', the oldest. Waits up to
-        `wait` seconds for one; None if there is none."""
+        """Take the message with the highest priority or, with mode 'time', the oldest one. Taking removes the
+        message permanently. Waits up to `wait` seconds for a message; returns None if there is none."""
         self._check_open()
         check_wait(wait)
         found = await self._takers.take((queue, _mode(mode), sender, context, wait, self._timeout))
@@ -100,22 +100,22 @@ class QueueCalls(Calls):
         sender: int = 0,
         context: int = 0,
     ) -> list[Message]:
-        """Takes up to `limit` messages, fewer if they are large; waits up to `wait` seconds for the first."""
+        """Take up to `limit` messages, fewer if they are large. Waits up to `wait` seconds for the first."""
         answer = await self._call(
             packets.Take, queue, limit, _mode(mode), sender, context, milliseconds(wait), wait=wait
         )
         return [to_message(queue, message) for message in answer.messages]
 
     async def messages(self, queue: str, *, mode: str = "priority") -> AsyncIterator[Message]:
-        """Takes messages of a queue as they come, for ever."""
+        """Take messages from a queue as they arrive, without end."""
         while True:
             message = await self.take(queue, wait=60, mode=mode)
             if message is not None:
                 yield message
 
     async def lease(self, queue: str, *, wait: float = 0) -> AsyncLease | None:
-        """Takes a message, the one with the highest priority, that comes again unless it is settled. Waits up
-        to `wait` seconds for one; None if there is none."""
+        """Lease the message with the highest priority. It is redelivered unless it is settled. Waits up to
+        `wait` seconds for a message; returns None if there is none."""
         self._check_open()
         packet = packets.Lease(self._caller.next_request(), queue, 1, milliseconds(wait))
         answer, link = await ask_for_leases(self._caller, packet, self._timeout + wait)
@@ -125,14 +125,15 @@ class QueueCalls(Calls):
         return AsyncLease(self._caller, link, self._timeout, found, to_message(queue, found.message))
 
     async def leases(self, queue: str) -> AsyncIterator[AsyncLease]:
-        """Takes messages of a queue as they come, for ever; each comes again unless it is settled."""
+        """Lease messages from a queue as they arrive, without end. Each is redelivered unless it is
+        settled."""
         while True:
             lease = await self.lease(queue, wait=60)
             if lease is not None:
                 yield lease
 
     async def browse(self, queue: str, *, after: int = 0, limit: int = 100) -> list[Message]:
-        """Messages of a queue, oldest first, without taking them."""
+        """Return messages of a queue, oldest first, without taking them."""
         answer = await self._call(packets.Browse, queue, after, limit)
         return [to_message(queue, message) for message in answer.messages]
 
@@ -145,7 +146,7 @@ class QueueCalls(Calls):
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> Message:
-        """Puts a request into a queue and waits for the answer to it; raises Timeout if none comes."""
+        """Put a request into a queue and wait for the reply. Raises Timeout if none comes."""
         timeout = timeout or min(self._timeout, MAX_WAIT)
         patience = milliseconds(timeout)
         await self._identify()
@@ -164,7 +165,7 @@ class QueueCalls(Calls):
         return to_message(queue, answer.messages[0])
 
     async def _identify(self) -> None:
-        """Answers need somebody to go to: a client without a name takes one for as long as it lives."""
+        """Register a name for a client without one, for as long as it is open: replies need a receiver."""
         async with self._identifying:
             if not self.client_id:
                 self._name = self._name or f"once-{uuid.uuid4()}"
@@ -175,7 +176,7 @@ class QueueCalls(Calls):
     def reply(
         self, request: Message, body: Body, *, headers: Mapping[str, str] | None = None
     ) -> Awaitable[PutReceipt]:
-        """Answers a message that was put with `request`."""
+        """Reply to a message that was put with `request`."""
         return self.put(
             request.queue,
             body,
@@ -186,18 +187,19 @@ class QueueCalls(Calls):
         )
 
     async def create_queue(self, queue: str) -> int:
-        """Makes a queue and answers with its id."""
+        """Create a queue and return its id."""
         return await self._number(packets.CreateQueue, queue)
 
     async def delete_queue(self, queue: str) -> None:
+        """Delete a queue and its messages."""
         await self._call(packets.DeleteQueue, queue, repeatable=False)
 
     async def purge_queue(self, queue: str) -> int:
-        """Takes all messages away; answers how many there were."""
+        """Delete all messages of a queue and return their number."""
         return await self._number(packets.PurgeQueue, queue)
 
     async def queues(self, *names: str) -> list[QueueState]:
-        """The queues of those names, or all."""
+        """Return the state of the named queues, or of all queues."""
         answer = await self._call(packets.ListQueues, list(names) or None)
         return [
             QueueState(q.queue_id, q.name, q.depth, None if q.oldest is None else from_micros(q.oldest))

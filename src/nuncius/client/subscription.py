@@ -1,4 +1,4 @@
-"""Reading a subscription: entries in order, each once, over every reconnect."""
+"""Read a subscription: messages in order, each once, across reconnects."""
 
 import asyncio
 from collections import deque
@@ -18,11 +18,11 @@ FIRST_PAUSE, LAST_PAUSE = 0.05, 2.0  # seconds between attempts to attach or to 
 
 
 class AsyncSubscription:
-    """A durable place in a topic. Iterate over it to get entries as they come.
+    """A durable position in a topic. Iterate over it to read messages as they arrive.
 
-    Asking for the next entry says that the one before is dealt with; it is then confirmed, in the
-    background and for many at once. With `auto_confirm=False` nothing is confirmed but by `confirm`.
-    After a crash, reading goes on after the last confirmed entry.
+    Requesting the next message marks the previous one as processed. Processed messages are confirmed in the
+    background, many at once. With `auto_confirm=False`, only `confirm` confirms. After a crash, reading
+    continues after the last confirmed message.
     """
 
     def __init__(
@@ -37,19 +37,19 @@ class AsyncSubscription:
     ) -> None:
         self.topic = topic
         self.subscriber = subscriber
-        self.number = number  # tells it from one of the same name, once the topic was deleted and made again
+        self.number = number  # differs for a later one of the same name in a recreated topic
         self._client = client
         self._prefetch = prefetch
         self._auto_confirm = auto_confirm
-        self._stream = 0  # request id of the Attach that is in force
+        self._stream = 0  # request id of the current Attach
         self._batches: deque[list[Entry]] = deque()
         self._current: list[Entry] = []
-        self._read = 0  # entries of it that were handed out
+        self._read = 0  # entries of it that were returned
         self._arrived = asyncio.Event()
         self._buffered = 0
         self._consumed = 0  # entries since the last Credit
-        self._next: dict[int, int] = {}  # by partition: the offset that must come next
-        self._dealt_with: dict[int, int] = {}  # by partition: to be confirmed
+        self._next: dict[int, int] = {}  # by partition: the next expected offset
+        self._dealt_with: dict[int, int] = {}  # by partition: the position to confirm
         self._attaching: asyncio.Task[None] | None = None
         self._confirming: asyncio.Task[None] | None = None
         self._failure: errors.NunciusError | None = None
@@ -73,13 +73,13 @@ class AsyncSubscription:
             yield entry
 
     async def batches(self) -> AsyncIterator[list[Entry]]:
-        """Entries as they arrive, several at a time. A batch is of one partition."""
+        """Read messages as they arrive, several at a time. Each batch is of one partition."""
         while True:
             yield await self.next_batch()
 
     async def next_batch(self, timeout: float | None = None) -> list[Entry]:
-        """The entries that come next, at least one. Raises Timeout if none come in time, SubscriptionEnded if
-        none can come any more."""
+        """Return the next messages, at least one. Raises Timeout if none arrive in time, SubscriptionEnded if
+        the subscription cannot be read any more."""
         if self._read == len(self._current):
             await self._next_batch(timeout)
         batch = self._current[self._read :]
@@ -87,7 +87,7 @@ class AsyncSubscription:
         return batch
 
     async def _next_batch(self, timeout: float | None) -> None:
-        """Puts the next batch in place of the one that is read to its end, and so dealt with."""
+        """Replace the current batch, which is read to its end and so processed, with the next one."""
         if self._auto_confirm and self._current:
             last = self._current[-1]
             self.confirm_soon({last.partition: last.offset + 1})
@@ -107,11 +107,11 @@ class AsyncSubscription:
         self._take(self._current)
 
     async def confirm(self, entry: Entry) -> None:
-        """This entry and all before it in its partition are dealt with; returns when that is stored."""
+        """Confirm this message and all before it in its partition. Returns when the position is stored."""
         await self._client.confirm_place(self, entry.partition, entry.offset + 1)
 
     async def close(self) -> None:
-        """Confirms what is dealt with, and stops reading. The subscription stays."""
+        """Confirm the processed messages and stop reading. The subscription itself stays."""
         if self._closed:
             return
         self._closed = True
@@ -121,13 +121,13 @@ class AsyncSubscription:
         self._batches.clear()
         self.failed(self._failure or errors.Closed("the subscription is closed"))
         if self._auto_confirm and self._read > 1:
-            # The last one that was handed out may not be dealt with; those before it are.
+            # The last entry returned may not be processed; those before it are.
             entry = self._current[self._read - 2]
             self._dealt_with[entry.partition] = entry.offset + 1
         await _end(self._confirming)
         await self._confirm_all()
 
-    # From the client
+    # For the client
 
     def attached(self, stream: int) -> None:
         self._stream = stream
@@ -142,12 +142,12 @@ class AsyncSubscription:
         return self._attaching is not None and not self._attaching.done()
 
     def attach_soon(self, pause: float = 0) -> None:
-        """Have the node send entries, after a pause; try again until it does, or never will."""
+        """Ask the node for entries, after a pause. Retry until it accepts or refuses for good."""
         if not (self.is_attaching or self._closed):
             self._attaching = asyncio.get_running_loop().create_task(self._attach(pause))
 
     def broke_off(self, error: errors.NunciusError) -> None:
-        """The node sends no more entries."""
+        """Attach again, or fail: the node sends no more entries."""
         if errors.is_temporary(error):
             self._stream = 0
             self.attach_soon(FIRST_PAUSE)
@@ -178,12 +178,13 @@ class AsyncSubscription:
             self._arrived.set()
 
     def failed(self, error: errors.NunciusError) -> None:
-        """Reading cannot go on."""
+        """Record that reading cannot continue."""
         self._failure = error
         self._arrived.set()
 
     def _new_error(self, failure: errors.NunciusError) -> errors.NunciusError:
-        """Make an error for one call. One that is raised again and again keeps all their tracebacks."""
+        """Create an error for one call. An exception that is raised repeatedly would keep all its
+        tracebacks."""
         if isinstance(failure, errors.Closed):
             return errors.Closed(str(failure))
         ended = errors.SubscriptionEnded(
@@ -219,13 +220,13 @@ class AsyncSubscription:
     # Confirming
 
     def confirm_soon(self, positions: Mapping[int, int]) -> None:
-        """Confirm these positions of partitions in the background."""
+        """Confirm these positions, by partition, in the background."""
         self._dealt_with.update(positions)
         if self._dealt_with and (self._confirming is None or self._confirming.done()):
             self._confirming = asyncio.get_running_loop().create_task(self._confirm_all())
 
     async def _confirm_all(self) -> None:
-        """Confirm what is dealt with; try again until the node has done it, or never will."""
+        """Confirm all positions. Retry until the node accepts or refuses for good."""
         pause = FIRST_PAUSE
         while self._dealt_with:
             try:
@@ -243,12 +244,12 @@ class AsyncSubscription:
     async def _confirm_some(self) -> None:
         for partition, position in list(self._dealt_with.items()):
             await self._client.confirm_place(self, partition, position)
-            if self._dealt_with[partition] == position:  # else there is more to confirm by now
+            if self._dealt_with[partition] == position:  # else there is a later position to confirm
                 del self._dealt_with[partition]
 
 
 class Subscribing(Coroutine[Any, Any, AsyncSubscription]):
-    """What `AsyncClient.subscribe` returns. Await it for the subscription, or use it in `async with`, which
+    """The result of `AsyncClient.subscribe`. Await it for the subscription, or use it in `async with`, which
     closes the subscription at the end."""
 
     def __init__(self, work: Coroutine[Any, Any, AsyncSubscription]) -> None:
@@ -264,7 +265,7 @@ class Subscribing(Coroutine[Any, Any, AsyncSubscription]):
     async def __aexit__(self, *error: object) -> None:
         await self._subscription.close()
 
-    # A task can be made of it, as of any coroutine.
+    # A task can be created from it, as from any coroutine.
 
     def send(self, value: Any) -> Any:
         return self._work.send(value)
@@ -287,7 +288,7 @@ def _longer(pause: float) -> float:
 
 
 def push_for(subscriptions: dict[int, AsyncSubscription], packet: Any) -> bool:
-    """Gives deliveries to their subscription; False if the packet is none."""
+    """Pass a delivery to its subscription. Return False if the packet is not a delivery."""
     subscription = subscriptions.get(packet.request)
     if subscription is None:
         return False

@@ -1,7 +1,7 @@
 """Telesto's own client, in Python: the methods of table 4.1 of its report, over the authors' framing.
 
 One plain socket, one request at a time, nothing in the background. It shares only the packet codec with the
-rest of Nuncius, so it is a second opinion on the door. New programs are better served by `Client`.
+rest of Nuncius, so it is an independent check of the Telesto listener. Use `Client` for new programs.
 """
 
 import itertools
@@ -49,12 +49,12 @@ MAX_ID = 2**31 - 1
 def new_message(
     queue_id: int, text: str, *, priority: int = 5, receiver_id: int = 0, context: int = 0
 ) -> Message:
-    """A message to put; its id, its sender and its time are the node's to set."""
+    """Create a message to put; the node sets its id, sender and time."""
     return Message(0, queue_id, 0, receiver_id, context, priority, 0, text)
 
 
 class TelestoError(NunciusError):
-    """The node refused; `error_type` says why, and `details` in words."""
+    """The node refused a request; `error_type` and `details` say why."""
 
     def __init__(self, error_type: ErrorType, details: str) -> None:
         super().__init__(f"{error_type.name}: {details}" if details else error_type.name)
@@ -63,7 +63,7 @@ class TelestoError(NunciusError):
 
 
 class Client(table.Record):
-    """Whom a connection stands for."""
+    """The client that a connection is identified as."""
 
     client_id: int
     name: str
@@ -71,9 +71,9 @@ class Client(table.Record):
 
 
 class TelestoClient:
-    """`timeout` is how long to wait for the answer to one packet. `retry_delay` is the least time between two
-    attempts of a blocking read; a node of ours holds each attempt for about as long, and then there is no
-    delay at all."""
+    """A connection to a Telesto node. `timeout` limits the wait for the answer to one packet. `retry_delay`
+    is the least time between two attempts of a blocking read; a Nuncius node holds each attempt for about as
+    long, so that there is no extra delay."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class TelestoClient:
     # Setup
 
     def ping(self) -> float:
-        """The time of one round trip, in seconds."""
+        """Measure the round trip to the node, in seconds."""
         start = time.perf_counter()
         self._call(table.Ping(self._next_id()), table.Pong)
         return time.perf_counter() - start
@@ -105,8 +105,8 @@ class TelestoClient:
     @overload
     def connect(self, client: int) -> Client: ...
     def connect(self, client: str | int, mode: ClientMode = ClientMode.FULL) -> Client:
-        """As a new client, by name and mode, or as an existing one, by id. After a connection was lost, this
-        makes a new one."""
+        """Identify as a new client, by name and mode, or as an existing one, by id. After a lost connection,
+        this opens a new one."""
         if isinstance(client, str):
             new = self._call(
                 table.RegisterClient(self._next_id(), client, mode), table.RegisterClientResponse
@@ -119,52 +119,58 @@ class TelestoClient:
         return self.client
 
     def delete_client(self) -> None:
-        """Deletes the client of this connection, which may then connect as another."""
+        """Delete the client of this connection, which may then identify as another."""
         self._call(table.DeleteClient(self._next_id()), table.Success)
         self.client = None
 
     # Queues
 
     def create_queue(self, name: str) -> Queue:
+        """Create a queue."""
         answer = self._call(table.CreateQueue(self._next_id(), name), table.CreateQueueResponse)
         return Queue(answer.queue_id, name)
 
     def delete_queue(self, queue_id: int) -> None:
+        """Delete a queue and its messages."""
         self._call(table.DeleteQueue(self._next_id(), queue_id), table.Success)
 
     def get_queue_by_name(self, name: str) -> Queue:
+        """Return the queue of that name."""
         answer = self._call(table.GetQueueId(self._next_id(), 0, name), table.GetQueueIdResponse)
         return Queue(answer.queue_id, name)
 
     def get_queue_by_id(self, queue_id: int) -> Queue:
+        """Return the queue of that id."""
         answer = self._call(table.GetQueueName(self._next_id(), queue_id), table.GetQueueNameResponse)
         return Queue(queue_id, answer.queue_name)
 
     def get_queues(self) -> list[Queue]:
+        """Return all queues."""
         return self._call(table.GetQueues(self._next_id()), table.GetQueuesResponse).queues
 
     def get_active_queues(self) -> list[Queue]:
-        """The queues with messages for this client."""
+        """Return the queues that have messages for this client."""
         return self._call(table.GetActiveQueues(self._next_id()), table.GetActiveQueuesResponse).queues
 
     def read_messages(self, queue_id: int) -> list[Message]:
-        """A look at the messages of a queue, oldest first, as many as fit into an answer."""
+        """Return messages of a queue without taking them, oldest first, as many as fit into an answer."""
         return self._call(table.GetMessages(self._next_id(), queue_id), table.GetMessagesResponse).messages
 
     # Messages
 
     def put_message(self, message: Message) -> None:
+        """Put a message into its queue."""
         self._call(table.PutMessage(self._next_id(), message, []), table.Success)
 
     def put_messages(self, message: Message, queue_ids: list[int]) -> None:
-        """Puts a message into its queue, if it has one, and into all of these, or into none."""
+        """Put a message into its queue, if it has one, and into all of these, or into none."""
         own, *others = [message.queue_id, *queue_ids] if message.queue_id else queue_ids or [0]
         first = _with(message, queue_id=own)
         self._call(table.PutMessage(self._next_id(), first, others), table.Success)
 
     def send_request_response_message(self, message: Message, timeout: float | None = None) -> Message:
-        """Puts a request under a context of its own and waits for the answer to it: a message in the same
-        queue, for this client, with the same context. Raises Timeout when none came in time."""
+        """Put a request under a context of its own and wait for the reply: a message in the same queue, for
+        this client, with the same context. Raises Timeout if none arrives in time."""
         context = self._contexts.next()
         self.put_message(_with(message, context=context))
         return self._retry(lambda: table.ReadResponse(self._next_id(), message.queue_id, context), timeout)
@@ -177,13 +183,14 @@ class TelestoClient:
         mode: ReadMode = ReadMode.PRIORITY,
         timeout: float | None = None,
     ) -> Message:
-        """Takes a message from a queue, waiting until there is one: the first by priority or by age, of
-        anybody or of one sender. Raises Timeout when there was none in time."""
+        """Take a message from a queue, the first by priority or by age, from any or from one sender. Waits
+        until there is one. Raises Timeout if none arrives in time."""
         return self._retry(lambda: table.ReadMessage(self._next_id(), queue_id, sender_id, mode), timeout)
 
     # The connection
 
     def close(self) -> None:
+        """Close the connection. The client stays registered."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -198,7 +205,7 @@ class TelestoClient:
         self.close()
 
     def _retry(self, attempt: Callable[[], Request], timeout: float | None) -> Message:
-        """Asks again while there is nothing."""
+        """Repeat a read while the node has no message."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             start = time.monotonic()

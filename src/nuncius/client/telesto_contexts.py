@@ -1,16 +1,15 @@
-"""Contexts: the numbers by which a Telesto client knows the answers to its requests.
+"""Contexts: the numbers by which a Telesto client recognises the answers to its requests.
 
-An answer that comes after its request was given up stays in the queue until somebody reads it with the same
-context. A client that counts from 1 after each start, or draws numbers at random, sooner or later takes
-such an answer for that to another question. The protocol has 31 bits for a context and nothing that would
-hand them out, so they come from the clock: a context is the millisecond of its request, and no two requests
-of a client are made in the same one, on however many connections of a process it has. It never runs ahead
-of the clock, so whoever continues with the same client id later, in this process or in another, begins behind
-everything that was used before.
+An answer that arrives after its request timed out stays in the queue until it is read with the same context.
+A client that counts from 1 after each start, or draws random numbers, sooner or later takes such an answer
+for the answer to another request. The protocol has 31 bits for a context and no way to assign them, so they
+come from the clock: a context is the millisecond of its request, and a client makes no two requests in the
+same millisecond, over all its connections in a process. Contexts never run ahead of the clock, so a later
+session with the same client id, in this process or another, starts after all contexts used before.
 
-What remains: two programs that use one client id at the same time may ask in the same millisecond (register
-a client for each), and numbers come again after 24.8 days, which matters to an answer that has lain unread
-for exactly that long.
+Two limits remain. Two programs that use one client id at the same time may ask in the same millisecond
+(register a client for each). Contexts repeat after 24.8 days, which matters only to an answer that has been
+unread for exactly that long.
 """
 
 import threading
@@ -23,13 +22,13 @@ CONTEXTS = 2**31 - 1
 
 class Contexts:
     def __init__(self) -> None:
-        # Steps of the wall clock, back for instance, do not concern a running client.
+        # Steps of the wall clock (backwards, for instance) do not affect a running client.
         self._offset = time.time_ns() - time.monotonic_ns()
         self._last = self._now()
         self._lock = threading.Lock()
 
     def next(self) -> int:
-        """A context that no request has had; waits until the clock has one."""
+        """Return an unused context. Waits until the clock has one."""
         with self._lock:
             while (now := self._now()) <= self._last:
                 time.sleep(0.0002)
@@ -45,6 +44,6 @@ _of_clients: WeakValueDictionary[int, Contexts] = WeakValueDictionary()
 
 
 def contexts_of(client_id: int) -> Contexts:
-    """Those of a client, the same for all its connections."""
+    """Return the contexts of a client, shared by all its connections."""
     with _lock:
         return _of_clients.setdefault(client_id, Contexts())

@@ -1,4 +1,4 @@
-"""What a client can do with topics."""
+"""Topic methods of the asyncio client."""
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
@@ -32,8 +32,8 @@ class TopicCalls(Calls):
         partition: int = 0,
         timeout: float | None = None,
     ) -> Awaitable[Receipt]:
-        """Publishes an entry; the result is there when it is stored. The topic is made if need be. Start
-        many without waiting for each: those that are started together travel together."""
+        """Publish a message. The result is available when it is stored. Creates the topic if it does not
+        exist. Start many calls before you await them: calls started together share a packet."""
         data = self._checked(body)
         if key is not None:
             check_key(key)
@@ -57,7 +57,7 @@ class TopicCalls(Calls):
         partition: int = 0,
         timeout: float | None = None,
     ) -> list[Receipt]:
-        """Publishes entries in one transaction: all of them or none."""
+        """Publish messages in one transaction: all or none."""
         pile = PublishPile(topic, partition, timeout or self._timeout)
         pile.bodies = self._all_checked(bodies)
         pile.size = sum(map(len, pile.bodies))
@@ -68,7 +68,8 @@ class TopicCalls(Calls):
     async def fetch(
         self, topic: str, partition: int = 1, offset: int = 0, limit: int = 100, *, wait: float = 0
     ) -> list[Entry]:
-        """Entries from an offset on, without a subscription."""
+        """Return messages from an offset on, without a subscription. Waits up to `wait` seconds for the
+        first."""
         answer = await self._call(
             packets.Fetch, topic, partition, offset, limit, milliseconds(wait), wait=wait
         )
@@ -92,9 +93,10 @@ class TopicCalls(Calls):
         auto_confirm: bool = True,
         prefetch: int = PREFETCH,
     ) -> Subscribing:
-        """Subscribes, or goes on with the subscription of that name. `start`: 'latest' or 'earliest', for a
-        new one. Read it by iterating over it: `async with client.subscribe(...) as subscription` closes it
-        afterwards, `subscription = await client.subscribe(...)` leaves that to you."""
+        """Create a subscription, or continue the one of that name. `start` applies to a new one: 'latest' or
+        'earliest'. Iterate over the subscription to read messages. `async with client.subscribe(...) as
+        subscription` closes it at the end; after `subscription = await client.subscribe(...)`, close it
+        yourself."""
         return Subscribing(
             self._subscribe(topic, subscriber, start, holds_retention, auto_confirm, max(1, prefetch))
         )
@@ -119,16 +121,17 @@ class TopicCalls(Calls):
         )
 
     async def unsubscribe(self, topic: str, subscriber: str) -> None:
-        """Ends a subscription and forgets its place."""
+        """Delete a subscription and its positions."""
         await self._call(packets.Unsubscribe, topic, subscriber, repeatable=False)
 
     async def confirm(self, topic: str, subscriber: str, partition: int, position: int) -> None:
-        """Everything below that offset has arrived."""
+        """Confirm all messages of a partition below the offset `position`."""
         await self._call(packets.Confirm, topic, subscriber, partition, position)
 
     async def subscriptions(
         self, topic: str | None = None, subscriber: str | None = None
     ) -> list[SubscriptionState]:
+        """Return the state of subscriptions: all, or those of one topic, one subscriber, or both."""
         answer = await self._call(packets.ListSubscriptions, topic, subscriber)
         return [
             SubscriptionState(
@@ -143,17 +146,19 @@ class TopicCalls(Calls):
         ]
 
     async def create_topic(self, topic: str, *, partitions: int = 1) -> None:
+        """Create a topic."""
         await self._call(packets.CreateTopic, topic, partitions, repeatable=False)
 
     async def grow_topic(self, topic: str, partitions: int) -> None:
-        """Adds partitions until there are so many; there are never fewer afterwards."""
+        """Add partitions to a topic until it has this many. Their number never decreases."""
         await self._call(packets.GrowTopic, topic, partitions)
 
     async def delete_topic(self, topic: str) -> None:
+        """Delete a topic, its messages and its subscriptions."""
         await self._call(packets.DeleteTopic, topic, repeatable=False)
 
     async def purge_topic(self, topic: str) -> int:
-        """Makes all entries unreadable; answers how many there were."""
+        """Make all messages of a topic unreadable and return their number."""
         return await self._number(packets.PurgeTopic, topic)
 
     async def set_retention(
@@ -164,11 +169,12 @@ class TopicCalls(Calls):
         seconds: int | None = None,
         bytes: int | None = None,  # noqa: A002  (its unit)
     ) -> None:
-        """'forever', 'subscribers', 'time' with seconds, or 'size' with bytes a partition."""
+        """Set the retention of a topic: 'forever', 'subscribers', 'time' with `seconds`, or 'size' with
+        `bytes` per partition."""
         await self._call(packets.SetRetention, topic, mode, seconds, bytes)
 
     async def topics(self, *names: str) -> list[TopicState]:
-        """The topics of those names, or all."""
+        """Return the state of the named topics, or of all topics."""
         answer = await self._call(packets.ListTopics, list(names) or None)
         return [
             TopicState(

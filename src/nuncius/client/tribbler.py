@@ -1,7 +1,7 @@
-"""A small client of the Tribbler services, for programs that are not asynchronous.
+"""A small synchronous client of the Tribbler services.
 
-It speaks Go's JSON-RPC, which every node of a ring understands besides gob: a question is an object with a
-number, an answer is one with the same number, in any order, many under way at once.
+It speaks Go's JSON-RPC, which every node of a ring understands besides gob: a request is an object with a
+number, its answer has the same number; answers come in any order, many requests are in flight at once.
 """
 
 import socket
@@ -18,14 +18,14 @@ READ = 1 << 16
 
 
 class CallFailed(NunciusError):
-    """The service refused a call, or could not carry it out."""
+    """The service refused a call, or could not perform it."""
 
 
 class TribblerClient:
-    """A connection to one node; it reaches every key. To be closed, or used as a context."""
+    """A connection to one node, which reaches every key. Close it, or use it in a `with` block."""
 
     def __init__(self, address: str, *, timeout: float = 30.0, in_flight: int = IN_FLIGHT) -> None:
-        """`in_flight` is how many calls of `call_many` are under way at once."""
+        """Connect to a node. `in_flight` limits how many calls of `call_many` are open at once."""
         host, _, port = address.rpartition(":")
         if not port.isdecimal():
             host, port = address, str(PORT)
@@ -38,12 +38,13 @@ class TribblerClient:
         self._sent = 0
 
     def call(self, method: str, argument: Mapping[str, Any]) -> dict[str, Any]:
-        """One call and its reply."""
+        """Call a method and return its reply."""
         (reply,) = self.call_many(method, [argument])
         return reply
 
     def call_many(self, method: str, arguments: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Many calls of a method, many under way at once; the replies, in the order of the calls."""
+        """Call a method for each argument, many calls in flight at once. Yields the replies in the order of
+        the calls."""
         replies: dict[int, dict[str, Any]] = {}
         next_reply = self._sent
         pending = iter(arguments)
@@ -67,6 +68,7 @@ class TribblerClient:
                 next_reply += 1
 
     def close(self) -> None:
+        """Close the connection."""
         self._socket.close()
 
     def __enter__(self) -> "TribblerClient":

@@ -1,7 +1,7 @@
-"""Reliable pub/sub over ZeroMQ: every message exactly once, whoever crashes when.
+"""Reliable pub/sub over ZeroMQ: every message exactly once, even if client or broker crashes.
 
-The broker keeps the messages; a client remembers two numbers a topic, its last message there and how many it
-has put, in a file of its own that survives `kill -9`. See docs/doors/zeromq.md.
+The broker stores the messages. For each topic, a client stores two numbers, the id of its last message and
+the count of its own messages, in a file that survives `kill -9`. See docs/doors/zeromq.md.
 """
 
 from collections.abc import Iterator
@@ -59,11 +59,13 @@ class AlreadySubscribed(AlreadyExists):
 
 
 class CountMismatch(Refused):
-    """The broker has another count of this client's messages in the topic than the client. The message was
-    not stored; the client goes by the broker's count from now on."""
+    """The broker's count of this client's messages in the topic differs from the client's. The message was
+    not stored; the client uses the broker's count from now on."""
 
 
 class Message(msgspec.Struct, frozen=True):
+    """A message of a topic, with its id there."""
+
     topic: str
     id: int
     body: bytes
@@ -72,14 +74,15 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
+        """The body, decoded as UTF-8; invalid bytes are replaced."""
         return self.body.decode(errors="replace")
 
 
 class PubSubClient:
-    """A publisher and subscriber known by its id. Not for several threads at once.
+    """A publisher and subscriber identified by its id. Do not use it from several threads at once.
 
-    `directory` is where its state file lies. A request that is not answered within `timeout` seconds is sent
-    again, `tries` times in all; then NoAnswer is raised. What that means for the next call is said at each.
+    `directory` holds its state file. A request that is not answered within `timeout` seconds is sent again,
+    up to `tries` times in all; then NoAnswer is raised. Each method says what that means for the next call.
     """
 
     def __init__(
@@ -104,13 +107,13 @@ class PubSubClient:
     # Publishing
 
     def put(self, topic: str, body: str | bytes) -> int | None:
-        """Publishes a message; answers with the number of the topic's subscribers, or None when the message
-        was stored and only the answer was lost.
+        """Publish a message. Returns the number of the topic's subscribers, or None if the message was stored
+        but the answer was lost.
 
-        The message is noted in the state file before it is sent. When this raises NoAnswer, or the process is
-        killed, it is therefore not given up: it is sent again, under the same count, before the next message
-        to this topic, or by `published`. Do not put it a second time. What the broker refuses (InvalidInput,
-        CountMismatch) is given up, and so is what was still to be sent with it.
+        The message is saved in the state file before it is sent. If this raises NoAnswer, or the process is
+        killed, the message is therefore not lost: it is sent again, under the same count, before the next
+        message to this topic, or by `published`. Do not put it a second time. A message that the broker
+        refuses (InvalidInput, CountMismatch) is dropped, together with all pending messages of the topic.
         """
         _check_name(topic)
         publication = self._remembered.publications.setdefault(topic, Publication())
@@ -125,14 +128,15 @@ class PubSubClient:
             ) from None
 
     def published(self, topic: str) -> int:
-        """How many messages this client has put into a topic, after completing what was interrupted. A
-        program that numbers its messages goes on from here."""
+        """Send pending messages, then return how many messages this client has put into a topic. A program
+        that numbers its messages continues from there."""
         publication = self._remembered.publications.get(topic, Publication())
         self._complete(topic, publication, len(publication.pending))
         return publication.count
 
     def _complete(self, topic: str, publication: Publication, earlier: int) -> int | None:
-        """Puts what is pending; so many of them were noted before this call. Answers as `put` does."""
+        """Send all pending messages; `earlier` of them were saved before this call. Returns what `put`
+        does."""
         readers = None
         while publication.pending:
             readers = self._put_first(topic, publication, again=earlier > 0)
@@ -140,8 +144,9 @@ class PubSubClient:
         return readers
 
     def _put_first(self, topic: str, publication: Publication, *, again: bool) -> int | None:
-        """Only if it may have been sent before, in this call or `again`, can its own count be there already;
-        else that is somebody else's."""
+        """Send the first pending message. The broker can already have this count for it only if the message
+        may have been sent before, in this call or an earlier one (`again`); otherwise the count belongs to
+        another program's message."""
         count = publication.count + 1
         try:
             kind, fields, sent = self._ask(Put(self._id, topic, count, publication.pending[0]))
@@ -167,13 +172,13 @@ class PubSubClient:
 
     @property
     def subscriptions(self) -> dict[str, int]:
-        """The topics that this client is subscribed to, and its last id in each."""
+        """The topics that this client is subscribed to, with its last id in each."""
         return dict(self._remembered.subscriptions)
 
     def subscribe(self, topic: str) -> int:
-        """Subscribes to a topic, from its latest message on; answers with that one's id. If the broker
-        has a subscription that this client does not know of (it was killed before it could note it, or its
-        state is lost), that one is taken over, and goes on after what was confirmed."""
+        """Subscribe to a topic, starting after its latest message, and return the id of that message. If the
+        broker has a subscription that this client does not know (it was killed before it could save it, or
+        lost its state), the client takes it over and continues after the last confirmed message."""
         _check_name(topic)
         known = self._remembered.subscriptions.get(topic)
         created, last = self._resume(topic)
@@ -185,15 +190,15 @@ class PubSubClient:
         return last
 
     def unsubscribe(self, topic: str) -> None:
-        """Ends a subscription; what was pending is dropped."""
+        """Delete a subscription; its unread messages are dropped."""
         _check_name(topic)
         kind, *_ = self._ask(Unsubscribe(self._id, topic))
         known = self._forget(topic)
-        if kind == ERROR and not known:  # else an earlier try has ended it
+        if kind == ERROR and not known:  # otherwise an earlier try has deleted it
             raise NotSubscribed(f"{self._id!r} is not subscribed to {topic!r}")
 
     def _resume(self, topic: str) -> tuple[bool, int]:
-        """Whether this made a subscription, and the last id that is confirmed."""
+        """Subscribe or resume. Return True if the subscription is new, and the last confirmed id."""
         kind, fields, _ = self._ask(Subscribe(self._id, topic, resume=True))
         return kind == ACCEPTED, int(fields[-1])
 
@@ -206,21 +211,21 @@ class PubSubClient:
     # Getting
 
     def get(self, topic: str, wait: float = 0.0) -> Message | None:
-        """The next message of a topic; None when there is none, or none came in so many seconds.
+        """Return the next message of a topic, or None if there is none within `wait` seconds.
 
-        That it was returned is on the disk before it is returned: no message is returned twice, whatever is
-        killed. A process that is killed between that moment and its own use of the message does not
-        see it again; where that matters, use `receive`.
+        The receipt is saved on disk before the message is returned: no message is returned twice, even after
+        a crash. A process that is killed between the save and its own use of the message does not see it
+        again; where that matters, use `receive`.
         """
         with self.receive(topic, wait) as message:
             return message
 
     @contextmanager
     def receive(self, topic: str, wait: float = 0.0) -> Iterator[Message | None]:
-        """The same for the length of a `with` block, at the end of which the message counts as received. When
-        the block raises, or the process is killed in it, the next call returns the same message under the
-        same id; so a program that writes down the id together with the effect of a message, and leaves
-        out what it has written down already, has every effect exactly once."""
+        """Yield the next message for a `with` block; it counts as received when the block ends. If the block
+        raises, or the process is killed in it, the next call returns the same message under the same id. A
+        program that stores the id together with the effect of a message, and skips ids it has stored, applies
+        each message exactly once."""
         message = self._next(topic, wait)
         yield message
         if message is not None:
@@ -234,7 +239,7 @@ class PubSubClient:
             last = self._remembered.subscriptions.get(topic)
             if last is None:
                 raise NotSubscribed(f"{self._id!r} is not subscribed to {topic!r}")
-            part = min(wait, LONGEST_WAIT)  # so that we notice when the broker is gone
+            part = min(wait, LONGEST_WAIT)  # limited, to notice when the broker is gone
             wait -= part
             kind, fields, _ = self._ask(Get(self._id, topic, last + 1, part), part)
             if kind == ACCEPTED:
@@ -244,12 +249,13 @@ class PubSubClient:
                 raise NotSubscribed(f"{self._id!r} is not subscribed to {topic!r} any more")
             latest = int(fields[0])
             if latest > last:
-                # It has been there and is gone: somebody with our name had it, perhaps we before our state
-                # was restored from a copy.
+                # The message was stored and is gone: a client of the same id has read it, perhaps this one
+                # before its state was restored from a copy.
                 self._remembered.subscriptions[topic] = max(last + 1, self._resume(topic)[1])
                 self._state.save()
             elif latest < last:
-                # The broker was set back, to a backup perhaps. What it has we had; what comes now is new.
+                # The broker was reset, perhaps to a backup. This client has read all that it has; what comes
+                # now is new.
                 self._remembered.subscriptions[topic] = latest
                 self._state.save()
             elif not wait:
@@ -258,13 +264,14 @@ class PubSubClient:
     # The connection
 
     def _ask(self, request: Request, patience: float = 0.0) -> tuple[bytes, list[bytes], int]:
-        """The kind of the answer, its fields, and how often the request was sent."""
+        """Return the kind of the answer, its fields, and how often the request was sent."""
         (kind, *fields), sent = self._link.ask(encode(request), patience)
         if kind == INVALID:
             raise InvalidInput("the broker does not accept such a name, number or size")
         return kind, fields, sent
 
     def close(self) -> None:
+        """Close the connection and release the state file."""
         self._link.close()
         self._state.close()
 

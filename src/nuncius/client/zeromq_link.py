@@ -1,7 +1,7 @@
-"""The Lazy Pirate pattern: a request is sent again, on a new socket each time, until it is answered.
+"""The Lazy Pirate pattern: send a request again, on a new socket each time, until it is answered.
 
-A REQ socket that waits for an answer can do nothing else, so one whose answer does not come is thrown away.
-It is the protocol above that makes it harmless that a request may arrive twice.
+A REQ socket that waits for an answer can do nothing else, so one without an answer is closed. The protocol
+above makes it harmless that a request may arrive twice.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from nuncius.client.errors import CannotConnect, InvalidInput
 
 
 class NoAnswer(CannotConnect):
-    """The broker did not answer, however often it was asked."""
+    """The broker did not answer within all tries."""
 
 
 class Link:
@@ -24,8 +24,8 @@ class Link:
         self._socket: zmq.Socket[bytes] | None = None
 
     def ask(self, request: Sequence[bytes], patience: float = 0.0) -> tuple[list[bytes], int]:
-        """The answer to a request, and how often it was sent; `patience` is how many seconds more than usual
-        the answer may take."""
+        """Send a request until it is answered. Return the answer and how often the request was sent;
+        `patience` is added to the timeout, in seconds."""
         milliseconds = int((self._timeout + patience) * 1000)
         for sent in range(1, self._tries + 1):
             try:
@@ -49,7 +49,7 @@ class Link:
         if self._socket is None:
             socket = self._context.socket(zmq.REQ)
             socket.linger = 0
-            socket.ipv6 = "[" in self._url  # not always: a name would be nothing but an IPv6 address then
+            socket.ipv6 = "[" in self._url  # not always: a name would then mean only an IPv6 address
             try:
                 socket.connect(self._url)
             except zmq.ZMQError as error:

@@ -1,9 +1,9 @@
-"""What a client of reliable pub/sub has to remember: how far it has read, and what it is about to publish.
+"""State of a reliable pub/sub client: its last ids, counts and pending messages.
 
-The file is one JSON document. It is replaced as a whole: written beside the old one, brought to the disk,
-renamed over it, and the directory brought to the disk; so a crash at any moment leaves the old one or the
-new one. One process at a time may use it. The lock lies beside it, because a lock on the file itself would
-go with the old file; the kernel takes it back from whoever is killed.
+The file is one JSON document. It is replaced as a whole: written beside the old one, synced to disk, renamed
+over it, and the directory synced; so a crash at any moment leaves the old one or the new one. One process at
+a time may use it. The lock is a file of its own, because a lock on the state file would vanish when that is
+replaced; the kernel releases the lock of a killed process.
 """
 
 import fcntl
@@ -24,12 +24,12 @@ class StateInUse(NunciusError):
 
 
 class StateDamaged(NunciusError):
-    """The state file is not what we wrote."""
+    """The state file has unexpected content."""
 
 
 class Publication(msgspec.Struct, omit_defaults=True):
-    """`count` messages are known to be stored. The pending ones have the next counts; some of them may be
-    stored, too."""
+    """Messages of this client in one topic: `count` are known to be stored, and `pending` have the next
+    counts. Some of the pending ones may be stored, too."""
 
     count: Annotated[int, msgspec.Meta(ge=0)] = 0
     pending: list[bytes] = []
@@ -48,7 +48,7 @@ def default_directory() -> Path:
 
 
 class State:
-    """The state of one client, locked until it is closed. Change what is `remembered`, then `save`."""
+    """The state of one client, locked until it is closed. Change `remembered`, then call `save`."""
 
     def __init__(self, client_id: str, directory: Path) -> None:
         name = _file_name(client_id)
@@ -73,8 +73,7 @@ class State:
             self._lock = -1
 
     def save(self) -> None:
-        """When this returns, it is on the disk. When it raises, nothing is remembered that was not before:
-        what could not be noted has not happened."""
+        """Save the state to disk. If this raises, `remembered` is as it was after the last save."""
         text = msgspec.json.encode(self.remembered)
         try:
             self._write(text + b"\n")
@@ -108,7 +107,7 @@ class State:
 
 
 def _make(directory: Path) -> None:
-    """Makes a directory, and those above it, that are there after a crash, too."""
+    """Create a directory and its parents so that they survive a crash."""
     if not directory.is_dir():
         _make(directory.parent)
         directory.mkdir(mode=0o700, exist_ok=True)
@@ -116,7 +115,7 @@ def _make(directory: Path) -> None:
 
 
 def _sync(directory: Path) -> None:
-    """Brings the names in a directory to the disk."""
+    """Sync the names in a directory to disk."""
     opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(opened)
@@ -131,4 +130,4 @@ def _file_name(client_id: str) -> str:
         raise InvalidInput("the id of a client is valid Unicode") from None
     if not name or len(name) > _NAME_BYTES:
         raise InvalidInput("the id of a client is neither empty nor very long")
-    return name.replace(".", "%2E")  # neither hidden nor the directory above
+    return name.replace(".", "%2E")  # neither a hidden file nor the parent directory

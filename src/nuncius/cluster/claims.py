@@ -1,8 +1,8 @@
-"""Where entries with an identity were sent, for topics that are in several stores.
+"""Record where entries with an identity were sent, for topics that are in several stores.
 
-Each store knows only its own entries. If what is sent again went to another store than the first time
-(because the topic has grown, or a broker was away), it would be stored twice. So the first decision is noted
-in the common store before anything is sent.
+Each store knows only its own entries. If a retry went to another store than the first attempt (because the
+topic has grown, or a broker was away), the entry would be stored twice. So the first decision is recorded in
+the common store before anything is sent.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from nuncius.store.driver import Connection
 from nuncius.store.store import Store
 
 SQL = "select nuncius.claim_many($1, $2, $3, $4)"
-SIZE = 200  # bytes of memory a call costs
+SIZE = 200  # bytes of memory per call
 
 
 class ClaimCall(Call):
@@ -35,7 +35,8 @@ class Claims:
         self._claiming = store.combiner("claim", _claim)
 
     def claim(self, call: PublishCall, done: Callable[[Any], None]) -> None:
-        """`done` gets the partitions that the entries have to go to, or an exception."""
+        """Claim partitions for entries. `done` receives the partitions that the entries must go to, or an
+        exception."""
         wanted = call.partitions
         text = str(wanted) if type(wanted) is int else ",".join(map(str, wanted))  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Connections to brokers, and who gets what: the broker that has a partition, or another if that is lost."""
+"""Connections to brokers, and the choice of one: the broker of a partition, or another if that is lost."""
 
 import asyncio
 import contextlib
@@ -21,14 +21,14 @@ LOST_BROKER = "the broker was lost, and no other answers; the entries may be sto
 PATIENCE = 3.0  # seconds that a call waits for a broker when there is none
 SEEK_SECONDS = 0.1
 HANG_SECONDS = 10.0
-SILENT_SECONDS = 2.0  # for a broker that the others do not hear either
+SILENT_SECONDS = 2.0  # for a broker that other nodes do not hear either
 
 
 @dataclass(slots=True)
 class Followed:
-    """The broker that a stream is under way to. What comes while something is under way follows it there,
-    also when the partition has another broker by now: two would not keep the order. A stream is what a
-    publisher sends or, without one, what a connection sends to a partition."""
+    """The broker that a stream's entries are in flight to. Until all are answered, later entries go to the
+    same broker, even if the partition has another one by now: two brokers would not keep the order. A stream
+    is what a publisher sends or, without one, what a connection sends to a partition."""
 
     link: Link | None = None
     under_way: int = 0
@@ -42,17 +42,17 @@ class Forwarding:
         self._links_made = itertools.count(1)
         self._name = secrets.token_hex(6)
         self.flushes = 0
-        """Frames that were sent so far, on whichever connection."""
+        """The number of frames sent so far, on all connections."""
         self._following: dict[Hashable, Followed] = {}  # by stream
         self.waiting: list[Forward] = []  # for a broker, in order
         self._seeking: asyncio.Task[None] | None = None
         self._curious: list[Callable[[], None]] = []
         self._looking: asyncio.Task[None] | None = None
         self.look: Callable[[], Awaitable[None]]
-        """Has `learn` called with what is known now."""
+        """Calls `learn` with the current members."""
 
     def learn(self, members: Iterable[Member]) -> None:
-        """Who is there. Told once a second."""
+        """Update members and connections. Called once a second."""
         self.members = {m.broker_id: m for m in members if m.broker_id is not None}
         self._brokers_of_stores = {m.store_id: n for n, m in self.members.items() if m.store_id != 1}
         for number, link in list(self.links.items()):
@@ -73,14 +73,14 @@ class Forwarding:
         for link in self.links.values():
             link.leave()
 
-    # Brokers that can be counted on
+    # Usable brokers
 
     def of_store(self, store: int) -> Link | None:
-        """The broker whose own store this is."""
+        """Return the connection to the broker whose own store this is."""
         return self._link(self._brokers_of_stores.get(store))
 
     def may_be_given_more(self, store: int) -> bool:
-        """Whether new entries may go to the broker whose own store this is."""
+        """Return True if new entries may go to the broker whose own store this is."""
         broker = self._brokers_of_stores.get(store)
         return broker is not None and not self.members[broker].removed and self._link(broker) is not None
 
@@ -94,7 +94,7 @@ class Forwarding:
         return self._any_link() is not None
 
     def _link(self, broker: int | None) -> Link | None:
-        """The connection to a broker that can be counted on."""
+        """Return the connection to a broker, or None if it cannot be used."""
         if broker is None:
             return None
         link = self.links.get(broker)
@@ -127,12 +127,12 @@ class Forwarding:
             done = partial(self._unfollow, stream, done)
         forward = Forward(send, done, self._dispatch, stream)
         if self.waiting:
-            self._wait(forward)  # nobody overtakes
+            self._wait(forward)  # keep the order: no call overtakes a waiting one
         else:
             self._dispatch(forward, broker)
 
     def _dispatch(self, forward: Forward, broker: int | None = None) -> None:
-        """To the broker that has the partition, or else to any: all of them serve the common store."""
+        """Send to the broker that has the partition, or else to any: all of them serve the common store."""
         followed = None if forward.stream is None else self._following[forward.stream]
         if followed is not None and followed.link is not None and not followed.link.is_down:
             link: Link | None = followed.link
@@ -159,7 +159,7 @@ class Forwarding:
         return self._looking is not None and not self._looking.done()
 
     def when_looked(self, then: Callable[[], None]) -> None:
-        """Calls when it is known anew who is there: somebody may have started a moment ago."""
+        """Call `then` after the members were read again: a broker may have started a moment ago."""
         self._curious.append(then)
         if not self.is_looking:
             self._looking = asyncio.get_running_loop().create_task(self._look())
@@ -182,7 +182,7 @@ class Forwarding:
             self._seeking = loop.create_task(self._seek())
 
     async def _seek(self) -> None:
-        """One may have started a moment ago."""
+        """Repeat waiting calls until a broker is found: one may have started a moment ago."""
         while self.waiting:
             with contextlib.suppress(StoreError, asyncpg.PostgresError):
                 await self.look()

@@ -1,8 +1,8 @@
-"""By which names a node on this machine may be called.
+"""Names by which a node on this machine may be addressed.
 
-A browser believes that a site is where its name leads. So the owner of a name can let it lead to 127.0.0.1
-for a moment, and his pages, loaded in the visitor's browser, then speak to a node there as if it were their
-own site. What gives them away is the name that they call the node by, in the header `Host`.
+A browser takes the name in the URL for the identity of a site. So the owner of a name can point it at
+127.0.0.1 for a moment, and a page of his, loaded in a visitor's browser, can then talk to a local node as if
+it were its own site (DNS rebinding). Such requests are recognised by the name in their `Host` header.
 """
 
 from functools import lru_cache
@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 NEARBY = (".localhost", ".local", ".internal")
 
 
-@lru_cache(maxsize=1024)  # most requests say the same
+@lru_cache(maxsize=1024)  # most requests have the same arguments
 def is_borrowed(host: str, local: str, names: frozenset[str] = frozenset()) -> bool:
-    """Whether a request that came in at the address `local` calls us by a name that anybody may own.
+    """Return True if a request received at the address `local` addresses the node by a public name.
 
-    Nobody owns an address, a name without a dot, or one that is for machines nearby. Who reaches a node from
-    another machine may call it as he likes: it is there for others, and guarded by whoever put it there.
+    Addresses, names without a dot and names for local networks cannot be registered, and are allowed. A node
+    that is reached from another machine may have any name: its operator exposed it and protects it.
     """
     if not is_loopback(local):
         return False

@@ -1,4 +1,4 @@
-"""Who belongs to the cluster. A table of the common store says it; every node looks there once a second."""
+"""The members of the cluster. A table of the common store lists them; every node reads it once a second."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from datetime import datetime
 from nuncius.broker.errors import InvalidInput, NotFound
 from nuncius.store.store import Store
 
-SILENCE = 5.0  # seconds without a word after which a node is taken for dead
+SILENCE = 5.0  # seconds without a heartbeat after which a node counts as dead
 
 
 class NoSuchBroker(NotFound):
@@ -48,8 +48,8 @@ class Members:
         store_id: int = 1,
         holder: int | None = None,
     ) -> int:
-        """Note that a node has started. Return its number. `holder` is the number whose lock it holds: when
-        that is free, the node has ended."""
+        """Register a node that has started and return its number. `holder` is the number of the lock it
+        holds: when that is free, the node has ended."""
         rows = await self._store.query(
             "select nuncius.enter_node($1, $2, $3, $4, $5, $6)",
             host,
@@ -63,7 +63,7 @@ class Members:
         return number
 
     async def hear(self, node_id: int) -> bool:
-        """It is still there. False: it has been forgotten and has to enter again."""
+        """Record a heartbeat of a node. Return False if it was forgotten and must enter again."""
         known: bool = (await self._store.query("select nuncius.hear_node($1)", node_id))[0][0]
         return known
 
@@ -75,11 +75,11 @@ class Members:
         return [Member(**{**row, "roles": tuple(row["roles"])}) for row in rows]
 
     async def brokers(self) -> list[Member]:
-        """Those whom partitions can be given to, and those that were."""
+        """Return the brokers that can be given partitions, and those that were."""
         return [member for member in await self.everybody() if member.broker_id is not None]
 
     async def add_broker(self, port: int, host: str = "127.0.0.1") -> int:
-        """Counts on a broker whose HTTP door is at this port. Answers with its number, from 1."""
+        """Register a broker by its HTTP port. Return its number, from 1."""
         rows = await self._store.query("select nuncius.add_broker($1, $2)", host, port)
         number: int | None = rows[0][0]
         if number is None:
@@ -87,7 +87,8 @@ class Members:
         return number
 
     async def remove_broker(self, broker_id: int) -> None:
-        """Its partitions go to others. Those in its own store stay, and can be read while it runs."""
+        """Give a broker's partitions to others. Those in its own store stay, and can be read while it
+        runs."""
         rows = await self._store.query("select nuncius.remove_broker($1, $2)", broker_id, self.silence)
         if not rows[0][0]:
             raise NoSuchBroker(f"there is no broker {broker_id}")

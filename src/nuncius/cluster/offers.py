@@ -1,8 +1,8 @@
-"""Offers of HTTP/2, which nobody has to accept.
+"""Remove offers of HTTP/2, which a server need not accept.
 
-Some clients, Java's among them, would rather speak HTTP/2 and say so in the head of every request. The parser
-takes whatever follows such a head for the other protocol, and would lose the body: so it does not get to see
-the offer.
+Some clients, Java's among them, offer HTTP/2 in the head of every request. After such a head, the parser
+takes all that follows for the other protocol, and would lose the body: so the offer is removed before
+parsing.
 """
 
 import re
@@ -13,7 +13,7 @@ _END = b"\r\n\r\n"
 
 
 def declined(data: bytes) -> bytes:
-    """What came on a connection, from the beginning or the middle of a head on, without the offer in it."""
+    """Return received data without the offer. The data starts at the beginning or in the middle of a head."""
     if _WORD not in data:
         return data
     head, end, rest = data.partition(_END)

@@ -1,8 +1,8 @@
 """A broker's own store: entries of its partitions, under the numbers of the common catalogue.
 
-The catalogue itself, subscriptions and positions stay in the common store. What this store needs of them
-(which partitions are here, their retention, what subscribers still hold) is copied from there every few
-seconds; in return the common store is told how far the partitions go, for lag and retention.
+The catalogue itself, subscriptions and positions stay in the common store. This store copies from there,
+every few seconds, what it needs: its partitions, their retention, and what subscribers still hold. In return
+it reports the ends of its partitions, for lag and retention.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ PER_ENTRY = 200  # bytes of memory an accepted entry costs besides its body
 
 
 class StoreInUse(StoreError):
-    """Another broker has this store."""
+    """Another broker uses this store."""
 
 
 class OtherCluster(StoreError):
@@ -60,7 +60,7 @@ class OwnStore:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
-        """Takes the store for this broker, and learns under which number the cluster knows it."""
+        """Lock the store for this broker, and learn its number in the cluster."""
         await self._store.open()
         self._publishing = self._store.combiner("publish", self._publish_batch, self._copy_for)
         self._fetching = self._store.combiner("fetch", self._fetch_batch)
@@ -120,7 +120,7 @@ class OwnStore:
     # Entries
 
     def publish(self, send: Send, done: Callable[[Any], None], caller: Hashable) -> None:
-        """Stores entries of one partition; `done` gets a Placed or an exception."""
+        """Store entries of one partition. `done` receives a Placed or an exception."""
         if send.publisher:
             self._publishers.when_known(send.publisher, partial(self._submit, send, done, caller))
         else:
@@ -170,7 +170,7 @@ class OwnStore:
         gone = {call.partition_id for call, result in zip(calls, results, strict=True) if result == GONE}
         if not gone <= self._partition_ids:
             await self.copy()
-        # A partition that was given to us a moment ago is not gone but empty.
+        # A partition that was assigned here a moment ago is not gone but empty.
         new = gone & self._partition_ids
         return [
             None if call.partition_id in new else result for call, result in zip(calls, results, strict=True)
@@ -185,13 +185,13 @@ class OwnStore:
     # The catalogue
 
     async def _copy_for(self, calls: Sequence[PublishCall]) -> None:
-        """Calls for partitions that are not known here: they may be new."""
+        """Copy the catalogue for calls with unknown partitions: they may be new."""
         await self.copy()
         if not all((call.topic_id, call.partitions) in self._here for call in calls):
             raise Moved("the partition is not here")
 
     async def copy(self) -> None:
-        """What the common catalogue says of the partitions here."""
+        """Copy from the common catalogue the partitions that are in this store."""
         rows = await self._common.query("select * from nuncius.partitions_of_store($1)", self.store_id)
         columns = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(10)]
         await self._store.query(
@@ -201,7 +201,7 @@ class OwnStore:
         self._here = set(zip(columns[0], columns[7], strict=True))
 
     async def tell(self) -> None:
-        """How far partitions go here, and from where on they are readable."""
+        """Report to the common store the first and next offsets of partitions that have changed."""
         rows = await self._store.query("select * from nuncius.ends_of_all()")
         news = {row[0]: (row[1], row[2]) for row in rows if self._told.get(row[0]) != (row[1], row[2])}
         if news:
@@ -217,7 +217,7 @@ class OwnStore:
             await self.tell()
 
     async def look_after(self) -> None:
-        """Retention, by what the common store says."""
+        """Apply retention, as the common store defines it."""
         await self.copy()
         while (await self._store.query("select nuncius.collect()"))[0][0]:
             pass

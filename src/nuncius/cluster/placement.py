@@ -1,4 +1,4 @@
-"""Which broker serves which partition. PostgreSQL decides; nodes ask."""
+"""The assignment of partitions to brokers. PostgreSQL decides; nodes ask."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from nuncius.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A topic's partitions in order: in which store each is, and the number of the broker that serves it."""
+    """A topic's partitions in order: the store of each, and the number of the broker that serves it."""
 
     topic_id: int
     partition_ids: tuple[int, ...]
@@ -26,15 +26,15 @@ class Placement:
         self.silence = silence
 
     async def route(self, topic_id: int, lost: Sequence[int] = ()) -> Route:
-        """Who serves a topic; partitions that nobody serves are given to healthy brokers, at random, and not
-        to those that are lost, as far as this node knows."""
+        """Return the route of a topic. Partitions without a broker are first assigned to healthy brokers, at
+        random, except to those that this node has lost."""
         route = await self._route(topic_id)
         if None in route.brokers and await self.place(topic_id, lost):
             route = await self._route(topic_id)
         return route
 
     async def place(self, topic_id: int, lost: Sequence[int] = ()) -> int:
-        """Gives partitions that have no broker one. Answers how many."""
+        """Assign partitions without a broker. Return how many were assigned."""
         rows = await self._store.query(
             "select nuncius.place_partitions($1, $2, $3)", topic_id, self.silence, lost
         )
@@ -42,20 +42,20 @@ class Placement:
         return placed
 
     async def reassign(self) -> int:
-        """Gives what dead brokers served to others. Answers how many partitions that were."""
+        """Assign the partitions of dead brokers to others. Return how many changed."""
         rows = await self._store.query("select nuncius.reassign_partitions($1)", self.silence)
         changed: int = rows[0][0]
         return changed
 
     async def rebalance(self) -> int:
-        """Spread the partitions of the common store evenly over the healthy brokers. Return how many changed
-        hands."""
+        """Spread the partitions of the common store evenly over the healthy brokers. Return how many
+        moved."""
         rows = await self._store.query("select nuncius.rebalance_partitions($1)", self.silence)
         changed: int = rows[0][0]
         return changed
 
     async def elsewhere(self) -> dict[int, int]:
-        """Partitions in other stores than the common one, and the store of each."""
+        """Return the partitions that are not in the common store, with the store of each."""
         rows = await self._store.query("select partition_id, store_id from nuncius.partitions_elsewhere()")
         return {row[0]: row[1] for row in rows}
 

@@ -1,7 +1,6 @@
-"""Reverse proxies in front of a node, and what they say of the clients behind them.
+"""Reverse proxies in front of a node, and the clients that they report.
 
-Any client can send the headers of a proxy. They count only where the connection comes from an address that a
-setting names.
+Any client can send the headers of a proxy. They count only if the connection comes from a configured address.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,19 +12,19 @@ MAX_NAME = 200  # characters
 
 
 class Proxies:
-    """The proxies that are trusted, by address or network."""
+    """The trusted proxies, by address or network."""
 
     def __init__(self, addresses: Iterable[str] = ()) -> None:
-        """Raise ValueError if one is no address."""
+        """Parse the addresses. Raises ValueError for an invalid one."""
         self._networks = tuple(ip_network(each, strict=False) for each in addresses)
 
     def trust(self, peer: str | None) -> bool:
-        """Whether a connection from there is one of a trusted proxy."""
+        """Return True if the peer is a trusted proxy."""
         address = _address(peer)
         return address is not None and any(address in each for each in self._networks)
 
     def client(self, peer: str | None, headers: Mapping[bytes, bytes]) -> str:
-        """The address that a request came from: the last one that no trusted proxy has."""
+        """Return the address that a request came from: the last one that is no trusted proxy."""
         found = peer or "unknown"
         told = [each.strip() for each in headers.get(FORWARDED_FOR, b"").decode("latin-1").split(",")]
         while told and self.trust(found) and _address(told[-1]) is not None:
@@ -33,7 +32,7 @@ class Proxies:
         return found
 
     def user(self, peer: str | None, headers: Mapping[bytes, bytes]) -> str:
-        """The user that a trusted proxy has let in; empty if it named none."""
+        """Return the user that a trusted proxy has named, or an empty text."""
         if not self.trust(peer):
             return ""
         return headers.get(FORWARDED_USER, b"").decode("utf-8", "replace")[:MAX_NAME]

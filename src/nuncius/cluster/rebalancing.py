@@ -1,4 +1,4 @@
-"""When partitions are spread anew: some time after brokers came or went."""
+"""Spread partitions again some time after brokers have come or gone."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 class Rebalancing:
-    """Rebalance once after the brokers have been the same for so many seconds; 0 means never."""
+    """Rebalance once after the brokers have not changed for `seconds`; 0 means never."""
 
     def __init__(self, placement: Placement, seconds: float) -> None:
         self._placement = placement
@@ -20,7 +20,7 @@ class Rebalancing:
         self._due: float | None = None
 
     async def look(self, members: Sequence[Member]) -> None:
-        """Rebalance if it is time. Every node does, and the first finds something to do."""
+        """Rebalance if it is time. Every node tries; the first one moves partitions."""
         now = asyncio.get_running_loop().time()
         brokers = frozenset(member.broker_id for member in members if member.may_be_given_more)
         if brokers != self._brokers:

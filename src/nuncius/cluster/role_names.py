@@ -1,5 +1,5 @@
-"""What a node may offer."""
+"""The roles that a node can have."""
 
 BALANCER, WRITER, READER, BROKER = "balancer", "writer", "reader", "broker"
 ROLES = (BALANCER, WRITER, READER, BROKER)
-ALL_IN_ONE = (WRITER, READER, BROKER)  # such a node needs nobody to balance
+ALL_IN_ONE = (WRITER, READER, BROKER)  # such a node needs no balancer

@@ -1,4 +1,4 @@
-"""A node's part in the cluster: what it offers to the other nodes, and what it gets from them."""
+"""A node as a member of the cluster: its services to other nodes, and its use of theirs."""
 
 import contextlib
 import logging
@@ -24,8 +24,8 @@ REBALANCE_SECONDS = 60.0
 
 
 class Participant:
-    """A node with a broker inside, as a member of the cluster. Open it before the doors, let it enter when
-    they are open, and the same backwards at the end."""
+    """A node with a broker inside, as a member of the cluster. Call `open` before the listeners open and
+    `enter` after; at the end, `leave` before they close and `close` after."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Participant:
         self._rebalancing = Rebalancing(self.placement, rebalance_after)
 
     async def open(self, host: str) -> None:
-        """From now on other nodes can reach this one, and it knows them."""
+        """Open the link to other nodes and read the list of members."""
         if self.own is not None:
             await self.own.open()
         try:
@@ -66,7 +66,7 @@ class Participant:
         self._broker.topics.elsewhere = self.router
 
     async def enter(self, host: str, http_port: int | None) -> None:
-        """The doors are open: others may count on this node."""
+        """Register the node, after its listeners have opened: other nodes may use it from now on."""
         store_id = 1 if self.own is None else self.own.store_id
         await self.watch.begin(
             host,
@@ -78,7 +78,7 @@ class Participant:
         )
 
     async def leave(self) -> None:
-        """The doors are about to close: what this node served is given to others."""
+        """Leave the cluster before the listeners close: the node's partitions are assigned to others."""
         if await self.watch.end():
             with contextlib.suppress(StoreError, asyncpg.PostgresError):
                 await self.placement.reassign()

@@ -1,10 +1,9 @@
-"""What a node does with entries that another node stores or keeps.
+"""Route entries that another node stores.
 
-A broker stores what belongs to the common store by itself. Any other node sends it to the broker that has
-the partition; if that one does not answer, to another, for all of them reach the common store. Entries of a
-broker's own store go to that broker, from wherever, and to nobody else: while it is away, what may go
-anywhere goes elsewhere, into a new partition if there is no other, what must go there is refused, and readers
-find nothing new.
+A broker stores entries of the common store itself. Any other node sends them to the broker of the partition
+or, if that does not answer, to another one: all of them reach the common store. Entries of a broker's own
+store go only to that broker. While it is away, entries without a fixed partition go to another one, which is
+created if there is none; entries with a fixed partition are refused; readers find nothing new.
 """
 
 import asyncio
@@ -42,7 +41,7 @@ MAX_MOVES = 5
 
 
 class Away(StoreUnavailable):
-    """The broker with the store of a partition does not answer."""
+    """The broker that has a partition's store does not answer."""
 
 
 class Router:
@@ -59,11 +58,11 @@ class Router:
         self._claims = Claims(broker.store)
         self._elsewhere: dict[int, int] = {}  # partition id: store id
         self.is_outdated = False
-        """Somebody has found entries elsewhere that were thought to be here."""
+        """True after a read found a partition in another store than expected."""
         self._catalogue = broker.catalogue
-        self._counted: Counter[int] = Counter()  # by publisher: calls under way
-        self._turns: dict[int, tuple[int, int]] = {}  # by topic; and how many frames there were then
-        # Topics that get another partition, and what waits for that, in order.
+        self._counted: Counter[int] = Counter()  # calls in progress, by publisher
+        self._turns: dict[int, tuple[int, int]] = {}  # by topic: the turn, and the frame count then
+        # Topics that are getting another partition, and the calls that wait for it, in order.
         self._growing: dict[str, list[Callable[[], None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.forwarding = Forwarding()
@@ -83,7 +82,7 @@ class Router:
             self._broker.topics.names.forget(name)  # it was deleted
         raise NoSuchTopic(f"topic {name!r} comes and goes")
 
-    # The Elsewhere of topics
+    # The interface `Elsewhere` of topics
 
     def publish(self, call: PublishCall, topic: Topic) -> bool:
         if self._is_broker and topic.stores is None:
@@ -96,7 +95,7 @@ class Router:
         if call.publisher_id is not None:
             self._counted[call.publisher_id] += 1
         if call.publisher_id is not None and self.forwarding.is_looking:
-            # It may not overtake its publisher's last.
+            # It must not overtake the publisher's last call.
             self.forwarding.when_looked(partial(self._go, call, 0))
         else:
             self._go(call, 0)
@@ -111,13 +110,13 @@ class Router:
             return True
         link = self.forwarding.of_store(store)
         if link is None:
-            call.done(None)  # its readers go on with other partitions
+            call.done(None)  # readers continue with other partitions
         else:
             link.look(call)
         return True
 
     def find(self, call: FetchCall) -> None:
-        """A partition was given to a broker with a store of its own a moment ago."""
+        """Look for a partition that was assigned to a broker with a store of its own a moment ago."""
         self.is_outdated = True
         self.forwarding.when_looked(partial(self._found, call))
 
@@ -126,8 +125,8 @@ class Router:
             call.done(None)  # the store did not say where
 
     def _refuse(self, call: PublishCall, topic: Topic) -> bool:
-        """Entries that another node sent here, while the topic has moved on: it may look again. What belongs
-        to the common store is stored."""
+        """Refuse entries from another node if the topic has moved, so that it looks again. Return False if
+        they belong to the common store: they are stored."""
         partitions = [call.partitions] if type(call.partitions) is int else call.partitions
         stores = topic.stores or ()
         if self._is_broker and all(
@@ -164,7 +163,7 @@ class Router:
             self._claims.claim(call, partial(self._claimed, call, route, moves))
 
     def _prefer_writable(self, call: PublishCall, route: Route) -> None:
-        """What need not go to a certain partition does not wait for a broker that is away."""
+        """Choose another partition for entries without a fixed one if the broker of theirs is away."""
         partition = call.partitions
         if call.chosen is None and call.keys is None and type(partition) is int:
             known = partition <= len(route.stores)
@@ -200,19 +199,21 @@ class Router:
             self._finish(call, result)
 
     def _is_overtaken(self, call: PublishCall) -> bool:
-        """Whether others of its publisher are under way. One of a higher count may be stored by now: tried
-        again, this one would be taken for a repeat of what was never stored. Its publisher has to be told."""
+        """Return True if other calls of the publisher are in progress. One with a higher count may be stored
+        by now; a retry of this call would then be taken for a duplicate, although it was never stored. So its
+        publisher gets an error."""
         return call.publisher_id is not None and self._counted[call.publisher_id] > 1
 
     def _look_again(self, call: PublishCall, moves: int, error: Exception) -> None:
-        """A broker does not answer; but it may have come back a moment ago."""
+        """Retry once after a broker did not answer: it may have come back a moment ago."""
         if moves:
             self._finish(call, error)
         else:
             self.forwarding.when_looked(partial(self._go, call, 1))
 
     def _send_to_common(self, call: PublishCall, route: Route, moves: int) -> None:
-        """The whole call goes to one broker. Where it may choose the partition, it does, by its knowledge."""
+        """Send the whole call to one broker. If the partition is free, the broker chooses it by its own
+        knowledge."""
         done = partial(self._answered, call, moves)
         if self._is_broker:  # the topic was in several stores when the call was made
             self._here(call, done)
@@ -220,7 +221,7 @@ class Router:
         free = call.chosen is None and call.keys is None and call.publisher_id is None
         partition = call.partitions if type(call.partitions) is int else call.partitions[0]  # type: ignore[index]
         if free:
-            partition = self._next_partition(route) or 1  # if there is none, it waits
+            partition = self._next_partition(route) or 1  # if there is none, the call waits
         broker = route.brokers[partition - 1] if partition <= len(route.brokers) else None
         send = send_of(call, 1, partition if free else call.chosen or 0)
         self.forwarding.send_to_common(send, broker, done, call.caller)
@@ -228,12 +229,12 @@ class Router:
     # Topics in several stores
 
     def _is_stuck(self, call: PublishCall, route: Route) -> bool:
-        """Whether it may go anywhere, and all partitions are in the stores of brokers that are away."""
+        """Return True if any partition would do, and all are in stores of brokers that are away."""
         is_free = call.chosen is None and call.keys is None
         return is_free and not any(map(self._is_writable, route.stores))
 
     def _make_room(self, call: PublishCall, route: Route, moves: int) -> None:
-        """The topic gets one more partition, at a broker that is there."""
+        """Add a partition to the topic, at a broker that is alive."""
         name = call.topic_name
         if name in self._growing:
             self._growing[name].append(partial(self._go, call, 2))
@@ -279,7 +280,7 @@ class Router:
         numbers: Sequence[int] | None,
         done: Callable[[Any], None],
     ) -> None:
-        """Entries that go into one partition: all of a call, or those with these numbers."""
+        """Send entries to one partition: all of a call, or those with these numbers."""
         if not 1 <= partition <= len(route.stores):
             done(Moved(f"topic {call.topic_name!r} has no partition {partition}"))
             return
@@ -302,7 +303,7 @@ class Router:
             link.forward(Forward(send, done, partial(self._lost_away, call, done)))
 
     def _lost_away(self, call: PublishCall, done: Callable[[Any], None], forward: Forward) -> None:
-        """The broker with a store of its own is lost, and nobody else has its partitions."""
+        """Answer a call after the broker of its store was lost: no other broker has its partitions."""
         if forward.was_sent:
             done(
                 OutcomeUnknown(
@@ -311,7 +312,7 @@ class Router:
                 )
             )
         elif call.chosen is None and call.keys is None and call.publisher_id is None:
-            done(Moved(NO_BROKER))  # to the others
+            done(Moved(NO_BROKER))  # retry at another broker
         else:
             done(Away(_away(call, forward.send)))
 
@@ -344,8 +345,8 @@ class Router:
     # Choices
 
     def _next_partition(self, route: Route) -> int | None:
-        """Round robin over the partitions that can be written to. What travels together goes to the same one:
-        a frame for a hundred partitions costs as much as many frames."""
+        """Choose writable partitions in turn. Entries of one frame go to the same partition: a frame for a
+        hundred partitions costs as much as many frames."""
         partitions = len(route.stores)
         first, flushes = self._turns.get(route.topic_id, (0, -1))
         if self._is_broker or flushes != self.forwarding.flushes:

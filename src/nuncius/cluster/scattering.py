@@ -1,4 +1,4 @@
-"""A call whose entries go to several partitions of several stores, in pieces, and its one answer."""
+"""Split a call whose entries go to partitions in several stores, and combine the answers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Entries of a call for one partition: which they are; None: all of them."""
+    """Entries of a call for one partition, by number; None means all."""
 
     partition: int
     numbers: Sequence[int] | None
@@ -30,7 +30,7 @@ def parts_of(call: PublishCall) -> list[Piece]:
     if len(set(several)) == 1:
         return [Piece(several[0], None)]
     if call.publisher_id is not None:
-        # Each store sees some of the publisher's counts, in order: they have to travel one by one.
+        # Each store sees some of the publisher's counts, in order: so entries are sent one by one.
         return [Piece(partition, [n]) for n, partition in enumerate(several)]
     grouped: dict[int, list[int]] = {}
     for n, partition in enumerate(several):
@@ -39,7 +39,7 @@ def parts_of(call: PublishCall) -> list[Piece]:
 
 
 class Parts:
-    """Waits for all pieces."""
+    """Collects the answers of all pieces and answers the call."""
 
     def __init__(self, pieces: Sequence[Piece], done: Callable[[Any], None]) -> None:
         self._done = done
@@ -73,7 +73,7 @@ class Parts:
 
 
 def send_of(call: PublishCall, store: int, partition: int, numbers: Sequence[int] | None = None) -> Send:
-    """What a broker is told: all entries of a call, or those with these numbers."""
+    """Build the request for a broker: all entries of a call, or those with these numbers."""
     return Send(
         0,
         store,

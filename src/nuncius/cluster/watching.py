@@ -1,4 +1,4 @@
-"""A node's place in the table of nodes: it says once a second that it is there, and hears who else is."""
+"""A node's entry in the table of nodes: sends a heartbeat and reads the other nodes once a second."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ class Watch:
         store_id: int = 1,
         holder: int | None = None,
     ) -> None:
-        """Enter the table of nodes, and stay in it: others may count on this node."""
+        """Enter the table of nodes and keep the entry alive: other nodes may use this one."""
         self._enter = partial(self._members.enter, host, port, link_port, roles, store_id, holder)
         self._link_port = link_port
         self._node_id = await self._enter()
@@ -47,7 +47,7 @@ class Watch:
         self.task = asyncio.get_running_loop().create_task(self._pulse())
 
     async def end(self) -> bool:
-        """They should not any longer. Answers whether they could be told."""
+        """Leave the table of nodes. Return True if that was stored."""
         if self.task is None:
             return False
         self.task.cancel()
@@ -71,7 +71,7 @@ class Watch:
                 if not await self._members.hear(self._node_id):
                     self._node_id = await self._enter()
                 if loop.time() - looked_at > self._members.silence / 2:
-                    # The store was away: others have to be heard again, too.
+                    # The store was away: wait until the other nodes have sent heartbeats again.
                     await asyncio.sleep(self._seconds)
                 await self.look()
                 looked_at = loop.time()

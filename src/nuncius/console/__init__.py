@@ -1,1 +1,1 @@
-"""The web console: pages that show what the store and the nodes know, and change what they are asked to."""
+"""The web console: pages that show the state of the store and the nodes, and can change it."""

@@ -1,6 +1,6 @@
-"""Everything a visitor can change. Each change says in a sentence what it did, and is logged with who asked.
+"""The changes that a visitor can make. Each returns a sentence on its result, and is logged with the visitor.
 
-A console that is read only refuses all of it here, whatever a browser may send.
+A read-only console refuses all of them here, whatever a browser sends.
 """
 
 import logging
@@ -19,11 +19,11 @@ from nuncius.console.parts.words import number, plural, time
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-AT_ONCE = 1000  # messages that are brought back together
+AT_ONCE = 1000  # the limit of messages that are moved back together
 
 
 class ReadOnly(Exception):
-    """This console shows and does not change."""
+    """This console is read-only."""
 
 
 class Changes:
@@ -50,7 +50,7 @@ class Changes:
         return await stored  # type: ignore[no-any-return]
 
     async def take(self, who: str, queue_id: int) -> Message | None:
-        """The message that anybody would get next. It is gone from the queue then."""
+        """Take the next message of a queue, which removes it."""
         taken = await self._do(who, "take", self._broker.queues.take(queue_id), queue_id=queue_id)
         return taken[0] if taken else None
 
@@ -98,7 +98,7 @@ class Changes:
     async def seek(
         self, who: str, topic: str, subscriber: str, where: str | datetime | dict[int, int]
     ) -> str:
-        """`where`: earliest, latest, a time, or the next offset of each partition."""
+        """Move a subscription. `where`: earliest, latest, a time, or the next offset of each partition."""
         shown = time(where) if isinstance(where, datetime) else str(where)
         facts = {"topic": topic, "subscriber": subscriber, "where": shown}
         await self._do(who, "seek", self._seek(topic, subscriber, where), **facts)
@@ -155,7 +155,7 @@ class Changes:
         return f"Connection {connection} of {node} is closed."
 
     async def _do(self, who: str, what: str, work: Awaitable[T], **facts: object) -> T:
-        """Does one change, unless this console makes none."""
+        """Make a change and log it, unless the console is read-only."""
         if self.read_only:
             if hasattr(work, "close"):
                 work.close()

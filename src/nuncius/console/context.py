@@ -1,4 +1,4 @@
-"""What every page works with: the facts, the nodes, and the changes a visitor may make."""
+"""The state behind every page: facts, nodes, and the changes that a visitor may make."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from nuncius.console.traffic import Traffic
 
 OVERVIEW_SECONDS = 1.5
 ALARM_SECONDS = 5.0
-RESPITE = 30.0  # a large store is asked less often
+RESPITE = 30.0  # pause after a read of the store, in multiples of its duration
 
 
 class Console:
@@ -39,7 +39,8 @@ class Console:
         await self.nodes.close()
 
     async def alarms(self, overview: Overview) -> tuple[Advice, ...]:
-        """List the alarms. Those with figures are of this overview, and agree with its cards."""
+        """List the alarms. Those with figures are computed from this overview, so they agree with its
+        cards."""
         return worst_first([*await self._advice(), *alarms_of(overview)])
 
     async def _advise(self) -> tuple[Advice, ...]:
@@ -51,14 +52,14 @@ class Console:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One look at one page."""
+    """One view of one page by a visitor."""
 
     console: Console
     who: str
 
 
 def visitor(request: Request, proxies: Proxies) -> str:
-    """Name the visitor of a request: by address, and as the user whom a trusted proxy has let in."""
+    """Name the visitor of a request: by address, and by user if a trusted proxy has named one."""
     peer = request.client.host if request.client else None
     headers = dict(request.scope["headers"])
     address, user = proxies.client(peer, headers), proxies.user(peer, headers)

@@ -1,5 +1,5 @@
-"""What stands before the pages: nothing comes from elsewhere, and other sites cannot act through a visitor's
-browser."""
+"""Security checks before the pages: responses load nothing from other sites, and other sites cannot act
+through a visitor's browser."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -12,7 +12,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-# The pages' own scripts are inline and compiled in the browser; nothing is loaded from another place.
+# The pages' scripts are inline and compiled in the browser; nothing is loaded from other sites.
 POLICY = (
     b"default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline';"
     b" img-src 'self' data:; font-src 'self' data:; connect-src 'self' ws: wss:; object-src 'none';"
@@ -43,7 +43,7 @@ class Guard:
 
 
 def is_from_here(scope: Scope) -> bool:
-    """Whether a page of ours asks, or a person who typed the address."""
+    """Return False for requests from other sites' pages, and for host names of other owners."""
     headers: dict[bytes, bytes] = dict(scope["headers"])
     host, local = headers.get(b"host", b""), scope.get("server")
     if local and is_borrowed(host.decode("latin-1").lower(), local[0]):
@@ -56,8 +56,7 @@ def is_from_here(scope: Scope) -> bool:
 
 
 def _as_asked(scope: Scope) -> Scope:
-    """As if there were no node between the visitor and us: an answer that leads elsewhere does so by the name
-    that the visitor's browser knows."""
+    """Restore the host name that the visitor's browser knows, so that redirects through a node lead there."""
     asked = dict(scope["headers"]).get(b"x-forwarded-host")
     if asked is None:
         return scope

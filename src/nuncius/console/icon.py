@@ -1,4 +1,4 @@
-"""The sign in the browser's tab: an envelope with a moon."""
+"""The icon in the browser's tab: an envelope with a moon."""
 
 SVG = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">'

@@ -1,4 +1,4 @@
-// Keys, and light and dark: all of it in the browser, so that no key is lost on its way to the server.
+// Keyboard shortcuts and the theme, handled in the browser so that no key press is lost on the way.
 (() => {
   const pages = PAGES;
   window.turnColours = () => {
@@ -6,7 +6,7 @@
     document.cookie = `THEME=${dark ? "light" : "dark"};path=/console;max-age=31536000;samesite=lax`;
     Quasar.Dark.set(!dark);
   };
-  // The heads of columns that sort can be reached and pressed, as buttons can.
+  // Make the headings of sortable columns focusable and pressable, like buttons.
   new MutationObserver(() => {
     for (const head of document.querySelectorAll("th.sortable:not([tabindex])")) head.tabIndex = 0;
   }).observe(document.documentElement, { childList: true, subtree: true });

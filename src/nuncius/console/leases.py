@@ -1,4 +1,4 @@
-"""What a ring's node has noted about its leases. Which keys they are of only the node itself knows."""
+"""Leases as a ring's node has recorded them. Only the node itself knows their keys."""
 
 from datetime import UTC, datetime
 
@@ -8,7 +8,7 @@ from nuncius.broker import Broker
 
 
 async def leases_until(broker: Broker) -> datetime | None:
-    """By when every lease of a key of this store is over; None if none was ever given."""
+    """Return the time by which every lease of this store's keys has expired; None if none was granted."""
     rows = await broker.store.query("select note::text from nuncius.ring_notes where name = 'leases until'")
     until = msgspec.json.decode(rows[0][0], type=float) if rows else 0.0
     return datetime.fromtimestamp(until, UTC) if until else None

@@ -1,6 +1,6 @@
-"""What only the nodes know, asked of each over HTTP: how much passes through, how fast, and who is there.
+"""Data that only the nodes have, read over HTTP: message rates, latencies, connections.
 
-A node answers for all its workers, whichever of them is asked.
+Any worker of a node answers for all of them.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ CONSUMERS = "/v1/consumers"
 
 
 class NodeDoesNotAnswer(Exception):
-    """The message says which, and why."""
+    """A node does not answer. The message says which one, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a node said."""
+    """An answer of a node."""
 
     node: str
     said: dict[str, Any]
@@ -45,7 +45,7 @@ def address(node: NodeFacts) -> str:
 class Nodes:
     def __init__(self, cluster: ClusterFactsReader) -> None:
         self._cluster = cluster
-        # A connection is one worker's: who keeps none is not left with one that hangs.
+        # A kept connection would stay with one worker, which may hang.
         limits = httpx.Limits(max_keepalive_connections=0)
         self._http = httpx.AsyncClient(
             timeout=ANSWER_SECONDS, trust_env=False, limits=limits, headers={"user-agent": "nuncius-console"}
@@ -56,7 +56,7 @@ class Nodes:
         await self._http.aclose()
 
     async def ask(self, path: str) -> Sequence[Answer]:
-        """What all nodes that answer say; all who look within a second see the same."""
+        """Return the answers of all nodes that respond. Visitors share an answer for a second."""
         if path not in self._asked:
             self._asked[path] = Shared(partial(self._ask_all, path), FRESH_SECONDS)
         return await self._asked[path]()
@@ -75,14 +75,14 @@ class Nodes:
             return None
 
     async def consumers(self, of: str) -> Counter[int]:
-        """How many consumers queues or subscriptions have at all nodes together, by number."""
+        """Return the number of consumers of each queue or subscription, over all nodes."""
         found: Counter[int] = Counter()
         for answer in await self.ask(CONSUMERS):
             found.update({each["id"]: each["consumers"] for each in answer.said[of]})
         return found
 
     async def disconnect(self, node: str, connection: str) -> None:
-        """Asks a node to close a connection. Only nodes of the cluster are asked."""
+        """Ask a node of the cluster to close a connection."""
         if node not in {address(each) for each in await self._cluster.nodes()}:
             raise NodeDoesNotAnswer(f"there is no node {node}")
         try:

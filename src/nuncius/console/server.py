@@ -1,4 +1,4 @@
-"""The console's process: a broker on the store, NiceGUI's application, and a socket that somebody opened."""
+"""The console's process: a broker on the store, NiceGUI's application, and an inherited listening socket."""
 
 import asyncio
 import contextlib
@@ -22,14 +22,14 @@ log = logging.getLogger(__name__)
 
 PATH = "/console"
 TITLE = "Nuncius"
-SLEEP_SECONDS = 900.0  # after so long without a look it ends; the next look starts another
+SLEEP_SECONDS = 900.0  # the console ends after this time without a visit; the next visit starts it again
 LOOK_SECONDS = 5.0
-GIVE_UP_SECONDS = 2.0  # a console that ends waits for a store that is away no longer than this
-PATIENCE = 2.0  # seconds for which a page waits for a store that is away, before it says so
+GIVE_UP_SECONDS = 2.0  # limit of the wait for an unavailable store at the end
+PATIENCE = 2.0  # seconds that a page waits for an unavailable store before it says so
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own ideas about signals."""
+    """uvicorn without signal handlers of its own."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -46,7 +46,7 @@ async def serve(
     may_sleep: bool = False,
     trusted_proxies: Collection[str] = (),
 ) -> None:
-    """Runs until told to stop, or until nobody has looked for long."""
+    """Run until told to stop, or until no page has been open for a long time."""
     async with (
         Broker(dsn, patience=PATIENCE, onlooker=True) as broker,
         Console(broker, read_only=read_only, proxies=Proxies(trusted_proxies)) as console,
@@ -99,7 +99,7 @@ def application(console: Console) -> Guard:
 
 
 async def _unwatched() -> None:
-    """Returns when no browser has been connected for long."""
+    """Return when no browser has been connected for `SLEEP_SECONDS`."""
     loop = asyncio.get_running_loop()
     watched = loop.time()
     while loop.time() < watched + SLEEP_SECONDS:

@@ -1,4 +1,4 @@
-"""An answer that several visitors share for a moment, so that more of them do not cost the store more."""
+"""Share an answer among visitors for a moment, so that more visitors do not cost the store more."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 class Shared(Generic[T]):
     def __init__(self, ask: Callable[[], Awaitable[T]], seconds: float, respite: float = 0.0) -> None:
-        """`respite`: times what an answer took, before it is asked for again, if that is longer."""
+        """Share the answers of `ask` for `seconds`, or for `respite` times its duration if that is longer."""
         self._ask = ask
         self._seconds = seconds
         self._respite = respite

@@ -1,4 +1,4 @@
-"""What passes through all nodes together, now and in the last minutes that somebody looked."""
+"""Message traffic of all nodes together, now and in the last minutes with a visitor."""
 
 import asyncio
 from collections import deque
@@ -21,7 +21,7 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Of one kind of batch, in milliseconds; of several nodes the slowest counts."""
+    """The latency of one kind of batch, in milliseconds; of several nodes, the slowest."""
 
     name: str
     batches: int
@@ -33,16 +33,16 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One look at the traffic."""
+    """A snapshot of the traffic."""
 
     processes: int = 0
     silent: int = 0
-    """Workers that did not answer their node, and are not in this."""
+    """Workers that did not answer their node, and are missing here."""
     rates: dict[str, float] = field(default_factory=dict)
     doors: dict[str, dict[str, float]] = field(default_factory=dict)
-    """By door: how many connections, and the rates."""
+    """By listener: the number of connections, and the rates."""
     queues: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """Put and taken a second."""
+    """By queue: messages put and taken per second."""
     latencies: tuple[Latency, ...] = ()
 
 
@@ -66,7 +66,7 @@ class Traffic:
 
 
 def combine(said: Sequence[dict[str, Any]]) -> Picture:
-    """One picture of what several nodes say."""
+    """Combine the answers of several nodes into one snapshot."""
     rates = dict.fromkeys(KINDS, 0.0)
     doors: dict[str, dict[str, float]] = {}
     queues: dict[int, tuple[float, float]] = {}

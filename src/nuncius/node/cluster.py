@@ -1,4 +1,4 @@
-"""A node's place in the cluster, from before its doors open until after they have closed."""
+"""A node's membership in the cluster, from before its listeners open until after they have closed."""
 
 import logging
 import socket
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def participating(broker: Broker, settings: NodeSettings) -> AsyncIterator[Participant]:
-    """Other nodes can reach this one, and it knows them."""
+    """Connect the node with the other nodes of the cluster."""
     participant = Participant(
         broker,
         settings.roles,
@@ -42,7 +42,7 @@ async def participating(broker: Broker, settings: NodeSettings) -> AsyncIterator
 async def entered(
     participant: Participant, settings: NodeSettings, endpoints: Endpoints
 ) -> AsyncIterator[Endpoints]:
-    """Other nodes count on this one. If it is a balancer besides, that is where clients go."""
+    """Register the node with the cluster. If it is a balancer too, clients are sent to the balancer."""
     door = endpoints.get("http")
     await participant.enter(_address(settings), None if door is None else door.port)
     try:
@@ -58,7 +58,7 @@ async def entered(
 
 
 async def serve_balancer(settings: NodeSettings, announce: Announce, *, on_leash: bool = False) -> None:
-    """Runs a node that is a balancer and nothing else, until it is told to stop."""
+    """Run a node that is only a balancer, until it is told to stop."""
     stop = stop_event(on_leash=on_leash)
     warn_of_strangers(settings.host)
     store = Store(settings.dsn, silence=settings.store_timeout)
@@ -81,7 +81,7 @@ async def serve_balancer(settings: NodeSettings, announce: Announce, *, on_leash
 
 
 def _address(settings: NodeSettings) -> str:
-    """Where other nodes find this one: who listens everywhere is found by its name."""
+    """Return the address for other nodes. A node that listens on all addresses is found by its host name."""
     if settings.advertise:
         return settings.advertise
     return socket.gethostname() if settings.host in {"", "0.0.0.0", "::"} else settings.host  # noqa: S104

@@ -1,8 +1,8 @@
-"""Starts the console when somebody first looks at it, and ends it with its node.
+"""Start the console on the first visit, and end it with its node.
 
-The keeper listens at a port in the console's place. The first connection makes it start the console, which
-inherits the socket and finds the connection waiting there. So nobody waits for a console that nobody looks
-at, several workers share one, and one that has died or gone to sleep is started again by the next look.
+The node listens on a port in the console's place. The first connection starts the console process, which
+inherits the socket and accepts the connection. So an unused console costs nothing, several workers share one,
+and a console that has crashed or gone to sleep is started again by the next visit.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ REFUSE_SECONDS = 2.0
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """What the keeper sends to a console, on its stdin: a password in a store's address is in no list of
-    processes."""
+    """Settings that a console process receives on its stdin, where passwords do not show up in process
+    lists."""
 
     dsn: str
     socket: int
@@ -36,7 +36,7 @@ class Orders(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a console answers when it runs, or does not."""
+    """A console's report after its start: an error, or none."""
 
     error: str = ""
 
@@ -51,7 +51,7 @@ class Keeper:
         self._listening: socket.socket | None = None
 
     def open(self) -> int:
-        """The port where the console will be."""
+        """Listen for the console and return its port."""
         self._loop = asyncio.get_running_loop()
         (self._listening,) = listen(LOOPBACK, 0)
         self._watch()
@@ -80,7 +80,7 @@ class Keeper:
         self._keeping = asyncio.ensure_future(self._keep())
 
     async def _keep(self) -> None:
-        """One life of a console."""
+        """Run the console once, until it ends."""
         assert self._listening is not None
         try:
             process = self._process = await self._start()
@@ -116,7 +116,7 @@ class Keeper:
         return process
 
     async def _refuse(self, error: str) -> None:
-        """Whoever waits for the console learns why there is none."""
+        """Answer waiting visitors with the reason why the console does not start."""
         assert self._listening is not None
         log.error("the console does not start", extra={"error": error})
         text = f"the console does not start: {error}\n".encode()
@@ -125,12 +125,12 @@ class Keeper:
         while True:
             try:
                 connection, _ = self._listening.accept()
-            except OSError:  # nobody else waits
+            except OSError:  # no other connection waits
                 return
             connection.setblocking(False)
             with connection, contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(REFUSE_SECONDS):
-                    await self._loop.sock_recv(connection, 1 << 16)  # else closing would reset what we answer
+                    await self._loop.sock_recv(connection, 1 << 16)  # else closing would reset it
                     await self._loop.sock_sendall(connection, answer)
 
 
@@ -139,7 +139,7 @@ def console_command() -> list[str]:
 
 
 def _logging() -> tuple[str, str]:
-    """How this process logs, for one that belongs to it."""
+    """Return level and format of this process's log, for a child process."""
     root = logging.getLogger()
     return logging.getLevelName(root.level).lower(), "json" if logs.as_json() else "text"
 

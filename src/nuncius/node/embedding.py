@@ -1,12 +1,13 @@
-"""The embedded server in the care of nodes: shared, watched, and stopped by the last to leave.
+"""The embedded PostgreSQL server as nodes use it: shared, watched, and stopped by the last node.
 
-Any number of nodes may use one data directory. Each holds a shared lock on the directory's marker file for
-as long as it lives; the kernel gives the lock back however a node ends. A node that leaves tries for the
-exclusive lock: it gets it only when no other node is left, and then it stops the server, whoever started it.
-So a server never runs for nobody after a clean end, and never ends under somebody's feet. After `kill -9` of
-the last node it runs on, and the next node takes it over. Other programs (psql, Spark) do not count.
+Any number of nodes may use one data directory. Each holds a shared lock on the directory's marker file as
+long as it runs; the kernel releases the lock however a node ends. A node that ends tries to take the
+exclusive lock. It succeeds only when no other node is left, and then stops the server, even if another node
+started it. So after a clean end no unused server is left, and no server stops while a node uses it. After
+`kill -9` of the last node the server keeps running, and the next node takes it over. Other programs (psql,
+Spark) do not count.
 
-A node also looks after the server while it runs: one that crashed is started again.
+A node also watches the server: one that crashed is started again.
 """
 
 import fcntl
@@ -29,11 +30,11 @@ LOOK_SECONDS = 0.5
 
 @contextmanager
 def hosted(data_dir: Path, *, tcp_port: int | None = None) -> Iterator[EmbeddedServer]:
-    """A running server for as long as the context lasts."""
+    """Run the server for the length of the context."""
     try:
         server, lock = _join(data_dir, tcp_port)
     except (KeyboardInterrupt, SystemExit):
-        _stop_if_alone(data_dir)  # it may have been started already
+        _stop_if_alone(data_dir)  # the server may have been started already
         raise
     try:
         with _watched(server, tcp_port):
@@ -44,7 +45,7 @@ def hosted(data_dir: Path, *, tcp_port: int | None = None) -> Iterator[EmbeddedS
 
 
 def wait_until_left(data_dir: Path, seconds: float) -> bool:
-    """Waits until no node uses the directory; False when some still do."""
+    """Wait until no node uses the directory. Return False if some still do."""
     pause = threading.Event()
     for _ in range(int(seconds / 0.05)):
         lock = _lock(data_dir, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -58,11 +59,11 @@ def wait_until_left(data_dir: Path, seconds: float) -> bool:
 
 
 def _join(data_dir: Path, tcp_port: int | None) -> tuple[EmbeddedServer, int]:
-    """Starts or attaches, and counts as a user of the server from then on."""
+    """Start or attach to the server, and count as its user from then on."""
     while True:
         server = embedded.start(data_dir, tcp_port=tcp_port)
         lock = _lock(data_dir, fcntl.LOCK_SH)
-        # The last user may have stopped the server after we attached and before we counted.
+        # The last user may have stopped the server between attaching and locking.
         now = embedded.running(data_dir)
         if lock is not None and now is not None and now.pid == server.pid:
             return server, lock
@@ -81,7 +82,8 @@ def _stop_if_alone(data_dir: Path) -> None:
 
 
 def _lock(data_dir: Path, kind: int) -> int | None:
-    """The lock, as an open file; None if others hold it or the directory is not ours."""
+    """Take the lock and return it as an open file, or None if other nodes hold it or the directory is not
+    Nuncius's."""
     try:
         file = os.open(DataDirectory(data_dir).marker, os.O_RDWR | os.O_CLOEXEC)
     except OSError:

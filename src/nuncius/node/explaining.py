@@ -1,4 +1,4 @@
-"""What a user reads when a process of ours fails."""
+"""Explain to a user why a process failed."""
 
 from nuncius.node.logs import escape
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from nuncius.doors import listening
 
 Sockets = dict[str, list[socket.socket]]
-"""The listening sockets of one process, by door."""
+"""The listening sockets of one process, by listener."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,9 @@ class Listeners:
     """All listening sockets of a node."""
 
     ports: dict[str, int | None]
-    """The port of each door; None for one that is closed."""
+    """The port of each listener; None for one that is off."""
     sockets: tuple[Sockets, ...]
-    """For each worker its own, or, for a node without workers, those of the node."""
+    """Sockets per worker; a node without workers has one set."""
 
     def close(self) -> None:
         """Refuse connections from now on, except where another process has the same sockets."""
@@ -36,7 +36,7 @@ class Listeners:
         """
         for sockets in self.sockets[worker - 1].values():
             for each in sockets:
-                with contextlib.suppress(OSError):  # not on every system: there, connections wait
+                with contextlib.suppress(OSError):  # does not work on every system; there, connections wait
                     each.shutdown(socket.SHUT_RDWR)
 
 
@@ -91,6 +91,6 @@ def close(sockets: Sockets) -> None:
 
 def _adopt(number: int) -> socket.socket:
     adopted = socket.socket(fileno=number)
-    adopted.set_inheritable(False)  # for processes that this one starts
+    adopted.set_inheritable(False)  # not for processes that this one starts
     adopted.setblocking(False)
     return adopted

@@ -1,4 +1,4 @@
-"""One node: a broker on a store, and the doors through which clients reach it."""
+"""One node: a broker on a store, and the listeners through which clients reach it."""
 
 import contextlib
 import errno
@@ -26,7 +26,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """Where each door listens: 0 is any free port, None is a closed door."""
+    """The port of each listener: 0 is any free port, None turns the listener off."""
 
     telesto: int | None = 9001
     stomp: int | None = 55664
@@ -36,7 +36,7 @@ class Ports(msgspec.Struct, frozen=True):
 
 
 class Worker(msgspec.Struct, frozen=True):
-    """Which of several processes behind the same ports this is, and where they find each other."""
+    """This process's number among several workers behind the same ports, and their shared directory."""
 
     number: int
     count: int
@@ -50,52 +50,53 @@ class NodeSettings(msgspec.Struct, frozen=True):
     trace: str | None = None
     """The directory for trace files."""
     hold: float = 0.040
-    """For how many seconds a Telesto read that finds nothing waits for a message."""
+    """Seconds that a Telesto read waits for a message if there is none."""
     max_body: int = 8 << 20
     max_batch: int = 10_000
     max_connections: int = 10_000
     max_memory: int = 512
     """MB that clients may make the node keep, over all its workers."""
     greeting_seconds: float = 10.0
-    """From a connection's begin to its first complete request."""
+    """From the start of a connection to its first complete request."""
     progress_seconds: float = 60.0
     """Without a byte in the middle of a request."""
     allowed_origins: tuple[str, ...] = ()
-    """Sites whose pages may speak to the HTTP door."""
+    """Origins whose pages may use the HTTP listener."""
     trusted_proxies: tuple[str, ...] = ()
-    """Addresses and networks of reverse proxies that may say for whom they ask."""
+    """Addresses and networks of reverse proxies whose forwarding headers are trusted."""
     max_attempts: int = 10
-    """Deliveries of a message that nobody acknowledges, before it becomes a dead letter."""
+    """Unacknowledged deliveries of a message before it becomes a dead letter."""
     retry_delay: float = 2.0
     """Seconds from a failed delivery to the next."""
     partition_threshold: int = 1_000_000
-    """Messages per partition above which the HTTP door adds a partition to a topic; 0: never."""
+    """Messages per partition above which the HTTP listener adds a partition to a topic; 0: never."""
     inactive_after: float = 300.0
-    """Seconds of silence after which a producer, a consumer or a broker is called inactive."""
+    """Seconds without a heartbeat after which a producer, a consumer or a broker counts as inactive."""
     worker: Worker | None = None
-    """Other processes listen on the same ports; the kernel spreads connections over them."""
+    """Set if other processes listen on the same ports; the kernel spreads connections over them."""
     ring: RingSettings | None = None
-    """The Tribbler door's place in a ring of nodes; None: it is alone."""
+    """The Tribbler listener's place in a ring of nodes; None: no ring."""
     roles: tuple[str, ...] = ALL_IN_ONE
-    """What the node offers to a cluster."""
+    """The node's roles in a cluster."""
     own_store: str | None = None
-    """A broker's own store, for the partitions it is given."""
+    """A broker's own store, for the partitions that are assigned to it."""
     rebalance_after: float = 60.0
-    """Seconds after brokers came or went until partitions are spread over them anew; 0: never."""
+    """Seconds from a change of the brokers until partitions are rebalanced; 0: never."""
     link_port: int = 0
-    """Where other nodes of the cluster reach this one; 0 is any free port."""
+    """The port for other nodes of the cluster; 0 is any free port."""
     balancer_port: int | None = None
-    """Where the balancer listens, for a node that is one."""
+    """The balancer's port, for a node that is one."""
     advertise: str | None = None
-    """The address under which other nodes reach this one, if it is not the one it listens on."""
+    """The address under which other nodes reach this one, if it differs from the one it listens on."""
     read_only_console: bool = False
-    """The console shows and does not change."""
+    """The console shows data and changes nothing."""
     queue_dialect: Dialect = Dialect.AUTO
-    """How the partitioned queue's API answers."""
+    """The form of answers of the partitioned queue's API."""
     store_timeout: float = 10.0
-    """Seconds of silence after which connections to the store are broken off and it is looked for again."""
+    """Seconds of silence after which connections to the store are closed and opened again."""
     console_port: int | None = None
-    """Where the console of several workers is, on the loopback address; None: the node has one of its own."""
+    """The console's port on the loopback address, shared by several workers; None: the node starts its
+    own."""
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -105,7 +106,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 Endpoints = dict[str, Endpoint | None]
 Announce = Callable[[Endpoints], AbstractContextManager[object]]
-"""Tells the world that the node is ready; leaving the context takes that back."""
+"""Announces that the node is ready; leaving the context takes that back."""
 
 
 class NodeError(Exception):
@@ -113,13 +114,13 @@ class NodeError(Exception):
 
 
 class Door(Protocol):
-    """What every door can do."""
+    """A listener."""
 
     async def open(self, host: str, port: int, *, sockets: Sequence[socket.socket] = ()) -> int:
         """Serve these listening sockets, or new ones for the address. Return the port."""
 
     async def close(self) -> None:
-        """No new connections; what was accepted is answered."""
+        """Accept no new connections. Accepted requests are answered."""
 
 
 async def serve(
@@ -127,15 +128,15 @@ async def serve(
 ) -> None:
     """Run a node on listening sockets until it is told to stop.
 
-    The end comes in the opposite order of the beginning: the announcement is taken back, the doors
-    close after answering what they accepted, and the broker lets go of the store last.
+    It shuts down in the reverse order of the start: the announcement is taken back, the listeners close after
+    answering accepted requests, and the broker releases the store last.
     """
     from nuncius.broker import Broker
     from nuncius.broker.limits import Limits
     from nuncius.node.cluster import entered, participating
 
     stop = stop_event(on_leash=on_leash)
-    if settings.worker is None:  # else the supervisor has said it, once for all workers
+    if settings.worker is None:  # with workers, the supervisor has warned once for all
         warn_of_strangers(settings.host)
     limits = Limits(
         max_body=settings.max_body,
@@ -155,24 +156,25 @@ async def serve(
         entered(participant, settings, doors) as endpoints,
     ):
         gc.collect()
-        gc.freeze()  # what is there now stays, so later collections need not look at it
+        gc.freeze()  # objects made so far stay, so later collections can skip them
         with announce(endpoints):
             await stop.wait()
         log.info("stopping")
 
 
 def run(settings: NodeSettings, sockets: Sockets, announce: Announce, *, on_leash: bool = False) -> None:
-    """`serve` on an event loop of its own, the fast one."""
+    """Run `serve` on uvloop."""
     import uvloop
 
     uvloop.run(serve(within_limits(settings), sockets, announce, on_leash=on_leash))
 
 
 def within_limits(settings: NodeSettings) -> NodeSettings:
-    """Opens as many files as the system lets us, where a shell by itself allows a thousand. Every connection
-    is one. No door takes more than half of them: without any left, the store is out of everybody's reach."""
+    """Raise the limit of open files to the system's maximum; a shell's default is often a thousand. Every
+    connection is an open file. Listeners are limited to half of them, because without free ones the node
+    cannot reach the store."""
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):  # macOS says that there is no limit, and has one
+    with contextlib.suppress(OSError, ValueError):  # macOS reports no limit, and has one
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         files = most
     if files == resource.RLIM_INFINITY or settings.max_connections <= files // 2:
@@ -182,7 +184,7 @@ def within_limits(settings: NodeSettings) -> NodeSettings:
 
 
 def warn_of_strangers(host: str) -> None:
-    """Says so when other machines can reach the doors: they have no locks."""
+    """Log a warning if other machines can reach the listeners: there is no access control."""
     if not is_loopback(host):
         log.warning(
             "everybody who can reach this address can read and write everything", extra={"host": host}
@@ -197,7 +199,7 @@ def is_loopback(host: str) -> bool:
 
 
 def cannot_listen(door: str, host: str, port: int, error: OSError, option: str = "") -> NodeError:
-    """The sentence for a door that does not open."""
+    """Describe why a listener cannot be opened."""
     if error.errno == errno.EADDRINUSE:
         return NodeError(
             f"port {port} on {host} is in use: end the program that uses it, or choose another "
@@ -229,7 +231,7 @@ async def _open_doors(
     if console_port is None and settings.ports.http is not None:
         keeper = Keeper(settings.dsn, read_only=settings.read_only_console)
         console_port = keeper.open()
-    # They close in the opposite order: whoever speaks over WebSocket ends its connections before HTTP does.
+    # They close in reverse order: doors that speak over WebSocket end their connections before HTTP does.
     doors: dict[str, Door] = {
         "http": HttpDoor(
             broker,
@@ -255,7 +257,7 @@ async def _open_doors(
             opened.callback(trace.close)
         if keeper is not None:
             opened.push_async_callback(keeper.close)
-        if settings.worker is not None:  # before anybody can ask: it never speaks for itself alone
+        if settings.worker is not None:  # before any request: a worker never answers for itself alone
             place = settings.worker
             opened.callback(broker.siblings.close)
             await broker.siblings.open(Path(place.directory), place.number, place.count)

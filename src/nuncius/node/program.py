@@ -1,17 +1,17 @@
-"""How this program is called: by itself, and by people who read what to type."""
+"""Build command lines that start this program, for subprocesses and for messages."""
 
 import os
 import sys
 
-SCRIPT = "NUNCIUS_SCRIPT"  # set by the script of a checkout, which installs what a command needs
+SCRIPT = "NUNCIUS_SCRIPT"  # set by a checkout's script, which installs what a command needs
 
 
 def command(*arguments: str) -> list[str]:
-    """For a process of its own."""
+    """Return the command line for a subprocess."""
     script = os.environ.get(SCRIPT)
     return [*([script] if script else [sys.executable, "-m", "nuncius"]), *arguments]
 
 
 def typed(text: str) -> str:
-    """Commands as one types them here: a checkout has its script, and no `nuncius` on the path."""
+    """Return a command as users type it here: a checkout has a script, and no `nuncius` on the path."""
     return text.replace("nuncius ", "./nuncius ") if os.environ.get(SCRIPT) else text

@@ -1,14 +1,14 @@
-"""How a node says that it is ready, to programs and to people.
+"""Announce that a node is ready, to programs and to users.
 
-The ready file appears, complete, when every door accepts connections, and goes when the node begins to stop.
-Only its owner can read it, and the address of the store has no password: a program that connects to a store
-with one finds it where libpq's programs do, in PGPASSWORD or a password file. The embedded server needs none.
+The ready file is written, complete, when every listener accepts connections, and deleted when the node begins
+to stop. Only its owner can read it. The address of the store in it has no password: a program that needs one
+takes it, like libpq's programs, from PGPASSWORD or a password file. The embedded server needs none.
 
     {"pid": 4711, "store": "postgresql://...",
      "endpoints": {"telesto": {"host": "127.0.0.1", "port": 9001}, "stomp": null, ...},
      "ports": {"telesto": 9001, "stomp": null, ...}}
 
-A door that is closed, or that this release does not have, is null.
+A listener that is off, or that this release does not have, is null.
 """
 
 import logging
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """What the ready file says."""
+    """The content of the ready file."""
 
     pid: int
     store: str
@@ -38,7 +38,8 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 class Announcement:
-    """Write the ready file; tell the holder of a leash, a terminal's user (a banner), or else the log."""
+    """Write the ready file, and announce the node: to its parent process, on the terminal (a banner), or in
+    the log."""
 
     def __init__(self, store: str, *, file: Path | None, data_dir: Path | None, on_leash: bool) -> None:
         self._store = store
@@ -76,7 +77,7 @@ def as_ready(store: str, endpoints: Endpoints) -> Ready:
 
 
 def addresses(endpoints: Endpoints) -> dict[str, str]:
-    """Where clients connect, by door."""
+    """Return the URLs for clients, by listener."""
     found = {}
     for name, endpoint in endpoints.items():
         if endpoint is not None:

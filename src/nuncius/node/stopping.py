@@ -1,10 +1,9 @@
-"""When a process should stop: at SIGTERM, at Ctrl-C, or, on a leash, when whoever holds it lets go.
+"""Decide when a process stops: at SIGTERM, at Ctrl-C, or, on a leash, when its parent lets go.
 
-A leash is the process's stdin: it ends when its holder closes it or dies, however suddenly. That is how the
-workers of a node and the brokers of tests never outlive what started them.
+A leash is the process's stdin: it ends when the parent closes it or dies, even suddenly. So the workers of a
+node and the brokers of tests never outlive the process that started them.
 
-The first signal is answered by a clean shutdown, and so is the end of the leash. A second signal ends the
-process at once.
+The first signal, or the end of the leash, starts a clean shutdown. A second signal ends the process at once.
 """
 
 import asyncio
@@ -15,12 +14,12 @@ import sys
 from collections.abc import AsyncIterator, Callable
 
 GIVE_UP_SECONDS = 8.0
-_AT_ONCE = 128  # the exit status of a process that a signal ended, by the custom of shells
+_AT_ONCE = 128  # plus the signal's number: the exit status, as shells report it
 
 
 def stop_event(*, on_leash: bool = False, last_act: Callable[[], None] | None = None) -> asyncio.Event:
-    """An event for the running loop that is set when the process should stop. `last_act` is called before
-    the process ends at once."""
+    """Return an event for the running loop that is set when the process should stop. `last_act` is called
+    before the process ends at once."""
     loop = asyncio.get_running_loop()
     event = asyncio.Event()
     signals = 0
@@ -50,8 +49,8 @@ def stop_event(*, on_leash: bool = False, last_act: Callable[[], None] | None = 
 async def giving_up(
     stop: asyncio.Event, act: Callable[[], None], seconds: float = GIVE_UP_SECONDS
 ) -> AsyncIterator[None]:
-    """Call `act` if the block has not ended so many seconds after the process was told to stop: it refuses
-    what would wait longer, such as requests while the store is away."""
+    """Call `act` if the block has not ended `seconds` after the process was told to stop. `act` cancels long
+    waits, such as requests while the store is away."""
 
     async def wait() -> None:
         await stop.wait()

@@ -1,12 +1,12 @@
 """Several worker processes behind the same ports.
 
-The supervisor listens once for every worker on each port (SO_REUSEPORT): the kernel spreads connections over
-the workers, and no port is lost while one is replaced. A worker inherits its sockets, with the connections
-that wait on them. One that dies is started again, at once the first time and then after longer and longer
+The supervisor listens on each port once per worker (SO_REUSEPORT): the kernel spreads connections over the
+workers, and no port is lost while a worker is replaced. A worker inherits its sockets, with the connections
+that wait on them. A worker that dies is restarted, at first after a short and then after longer and longer
 pauses. The supervisor itself carries no messages.
 
-Each worker has a number, which its successor takes over, and all of them a private directory, where they find
-each other: a node answers as one, whichever of its workers is asked.
+Each worker has a number, which its successor takes over. All share a private directory, where they find each
+other, so that any worker can answer for the whole node.
 """
 
 import asyncio
@@ -42,8 +42,8 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.1
 LAST_PAUSE = 10.0
-STEADY_SECONDS = 30.0  # who lived that long starts again without a pause worth mentioning
-SHORT = 60  # bytes of a path that leaves room for the name of a socket; 104 are all it can have
+STEADY_SECONDS = 30.0  # a worker that ran this long restarts after the first, short pause
+SHORT = 60  # bytes of a path that leave room for a socket's name; both have at most 104
 
 
 def run(
@@ -64,7 +64,7 @@ def run(
 async def _serve(
     orders: Orders, listeners: Listeners, directory: Owned, announce: Announce, *, on_leash: bool
 ) -> None:
-    """The workers share one console."""
+    """Run the supervisor, with one console for all workers."""
     settings = orders.settings
     keeper = Keeper(settings.dsn, read_only=settings.read_only_console)
     port = None if settings.ports.http is None else keeper.open()
@@ -91,7 +91,7 @@ class Supervisor:
         keepers: list[asyncio.Task[None]] = []
         stopping = asyncio.create_task(_wait_for(stop))
         try:
-            # The first one brings the schema up to date, and its failure is the failure of all.
+            # The first worker migrates the schema; if it fails, the start fails.
             endpoints = await self._start_all(keepers, stop, stopping)
             if endpoints is not None:
                 with announce(endpoints):
@@ -99,7 +99,7 @@ class Supervisor:
         finally:
             stop.set()
             stopping.cancel()
-            self._listeners.close()  # workers do the same; what waits on a socket that nobody reads is lost
+            self._listeners.close()  # workers do the same; connections that wait on an unread socket are lost
             self._signal(signal.SIGTERM)
             await asyncio.gather(*keepers)
 
@@ -118,7 +118,7 @@ class Supervisor:
         stop: asyncio.Event,
         stopping: asyncio.Task[None],
     ) -> Endpoints | None:
-        """Where the workers listen, when all of them do; None if we are to stop before that."""
+        """Start all workers. Return their endpoints, or None if the node is stopped before."""
         endpoints: Endpoints | None = None
         for some in (range(1, 2), range(2, self._workers + 1)):
             reports: list[asyncio.Future[Report]] = []
@@ -137,7 +137,7 @@ class Supervisor:
         return endpoints
 
     async def _keep(self, number: int, first: asyncio.Future[Report], stop: asyncio.Event) -> None:
-        """Keeps the worker of one number running. The first report goes to whoever waits for all of them."""
+        """Keep the worker with this number running. `first` receives its first report."""
         loop = asyncio.get_running_loop()
         pause = FIRST_PAUSE
         while not stop.is_set():
@@ -162,10 +162,10 @@ class Supervisor:
     async def _live(
         self, number: int, first: asyncio.Future[Report], stop: asyncio.Event
     ) -> dict[str, object]:
-        """The life of one worker; answers with what there is to say of its end."""
+        """Run one worker until it ends. Return facts about its end, for the log."""
         process = await self._start(number)
         if stop.is_set():
-            process.terminate()  # it was not there yet when the others were told
+            process.terminate()  # it started after the others were told to stop
         report = await _report(process)
         if not first.done():
             first.set_result(report)
@@ -210,7 +210,7 @@ async def _report(process: asyncio.subprocess.Process) -> Report:
 
 @contextlib.contextmanager
 def _meeting_place() -> Iterator[Owned]:
-    """A directory that only this account can look into, with a path that is short enough for sockets."""
+    """Create a directory for this account only, with a path short enough for sockets."""
     usual = tempfile.gettempdir()
     parent = usual if len(os.fsencode(usual)) <= SHORT else "/tmp"  # noqa: S108 - what is made there is private
     made = tempdirs.make(parent=parent)

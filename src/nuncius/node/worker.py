@@ -1,7 +1,7 @@
-"""One of several processes behind the same ports. Started by the supervisor, never by hand.
+"""One of several processes behind the same ports. The supervisor starts it, never a user.
 
-It reads its settings from stdin, so that a password in a store's address shows up in no list of processes,
-and keeps stdin as its leash. On stdout it says once what became of its start.
+It reads its settings from stdin, so that a password in a store's address shows up in no process list, and
+keeps stdin as its leash. On stdout it reports once whether it started.
 """
 
 import logging
@@ -17,17 +17,17 @@ from nuncius.node.node import Endpoints, NodeSettings
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """What the supervisor sends to a worker."""
+    """Settings that the supervisor sends to a worker."""
 
     settings: NodeSettings
     log_level: str
     log_format: str
     sockets: dict[str, list[int]] = {}
-    """Descriptors of the listening sockets that it inherits, by door."""
+    """Descriptors of the inherited listening sockets, by listener."""
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a worker answers: where it listens, or why it does not."""
+    """A worker's report: its endpoints, or the error of its start."""
 
     endpoints: Endpoints | None = None
     error: str = ""

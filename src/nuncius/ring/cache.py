@@ -1,8 +1,8 @@
-"""Keys in memory: those of others as long as a lease lasts, and one's own that are asked for.
+"""A cache of keys: leased ones of other nodes, and own ones that are read often.
 
-What a look-up brings may be outdated by the time it arrives: the key was changed, or its lease was revoked,
-in between. So whoever looks something up says so before (`begin`), and what is dropped meanwhile spoils what
-is on its way: it still answers the question, but it is not kept.
+The result of a read may be outdated when it arrives: the key was changed, or its lease was revoked, in
+between. So a reader announces each read (`begin`), and dropping a key spoils its reads in progress: their
+results are used but not cached.
 """
 
 from collections import OrderedDict
@@ -16,7 +16,7 @@ FOREVER = float("inf")
 
 @dataclass(slots=True, eq=False)
 class Fill:
-    """A look-up that is on its way."""
+    """A read in progress."""
 
     key: str
     spoiled: bool = False
@@ -30,7 +30,7 @@ class Entry:
 
 
 class Cache:
-    """Bounded by the memory it takes; what was not used for longest goes first."""
+    """A cache with a memory limit; the least recently used entry is removed first."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
@@ -50,7 +50,7 @@ class Cache:
         return entry.value
 
     def find_all(self, lists: bool, keys: Sequence[str], found: list[Value | None], now: float = 0.0) -> None:
-        """The same for many keys: fills in what is still missing in `found`. Hot feeds are made of this."""
+        """Fill in missing values for many keys. Feeds that are read often are built from this."""
         entries = self._entries
         if not entries:
             return
@@ -68,7 +68,7 @@ class Cache:
         return fill
 
     def end(self, fill: Fill) -> None:
-        """The look-up is over; needed whether or not something was kept."""
+        """End a read, whether or not its result was cached."""
         fills = self._fills.get(fill.key)
         if fills is not None:
             fills.discard(fill)
@@ -76,7 +76,7 @@ class Cache:
                 del self._fills[fill.key]
 
     def keep(self, fill: Fill, lists: bool, value: Value, until: float = FOREVER) -> None:
-        """Keeps what a look-up brought, unless it is spoiled or too large."""
+        """Cache the result of a read, unless it is spoiled or too large."""
         name = (lists, fill.key)
         size = PER_ENTRY + 2 * len(fill.key)
         size += len(value) if isinstance(value, str) else sum(60 + len(item) for item in value)
@@ -90,7 +90,7 @@ class Cache:
             self._remove(next(iter(self._entries)))
 
     def drop(self, key: str) -> None:
-        """Forgets a key, also what is on its way."""
+        """Forget a key and spoil its reads in progress."""
         for lists in (False, True):
             if (lists, key) in self._entries:
                 self._remove((lists, key))
@@ -98,7 +98,7 @@ class Cache:
             fill.spoiled = True
 
     def close(self, key: str) -> None:
-        """Forgets a key, and keeps nothing of it until it is opened as often as it was closed."""
+        """Forget a key, and cache nothing of it until `open` is called as often as `close`."""
         self.drop(key)
         self._closed[key] = self._closed.get(key, 0) + 1
 

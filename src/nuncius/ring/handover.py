@@ -1,14 +1,14 @@
-"""Adding a node to a running ring.
+"""Add a node to a running ring.
 
-The master makes the next version of the ring and tells it to every node, to those from which keys move first:
-if that fails, nothing has changed for the others. A node from which keys move freezes them: changes wait,
-leases are taken back, reads go on. It sends the keys to the newcomer, who commits them.
-Then it commits, in one transaction, that the new ring is true and that those keys are not its own; from this
-moment on it forwards what it is asked for them. So for every key there is one owner at any time, PostgreSQL
-knows who, and a crash anywhere leaves the owner before or the owner after. Nodes that have not heard yet ask
-the old owner and are forwarded. The newcomer answers nobody before all have committed.
+The master builds the next version of the ring and sends it to every node, first to those that give keys away:
+if that fails, nothing has changed for the others. A node that gives keys away freezes them: changes wait,
+leases are revoked, reads go on. It sends the keys to the new node, which commits them. Then it commits, in
+one transaction, the new ring and the loss of those keys; from then on it forwards requests for them. So every
+key has exactly one owner at any time, recorded in PostgreSQL, and a crash at any point leaves the old owner
+or the new one. Nodes with the old ring ask the old owner and are forwarded. The new node answers no request
+before all have committed.
 
-Everything can be repeated: a newcomer whose joining was interrupted asks again.
+Every step can be repeated: a new node whose joining was interrupted asks again.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ from nuncius.store.errors import StoreError
 log = logging.getLogger(__name__)
 
 ROWS = 200  # keys of a call, at most
-BYTES = 4 << 20  # of them, about
+BYTES = 4 << 20  # of them, approximately
 NO_MASTER = "is not the master of a ring"
 
 
 class CannotJoin(StorageError):
-    """The ring cannot take the node; the message says why."""
+    """The ring cannot accept the node; the message says why."""
 
 
 class Handover:
-    """What a node does when the ring changes."""
+    """Changes of the ring, as a node performs them."""
 
     def __init__(self, storage: RingStorage, owner: Owner, keys: Keys, connect: Connect) -> None:
         self._storage = storage
@@ -44,12 +44,12 @@ class Handover:
         self._keys = keys
         self._connect = connect
         self.is_master = False
-        """One node of a ring takes others in: two would make two different rings of it."""
+        """Only one node of a ring admits others: two would create two different rings."""
         self._changing = asyncio.Lock()
         self._joining = asyncio.Lock()
 
     async def join(self, places: Sequence[Place]) -> Ring:
-        """For the master: lets a node in; answers when every node knows it."""
+        """Admit a node, as the master. Return the ring when every node has it."""
         async with self._joining:
             ring = self._storage.ring
             if ring is None:
@@ -65,7 +65,7 @@ class Handover:
                     raise CannotJoin(f"the id {places[0].node_id} is taken by another node")
             new = ring if mine else ring.with_places(places)
             nodes = [node for node in ring.nodes if node != places[0].host_port]
-            # Nothing begins before all are seen to be there, the newcomer under the address that it gives.
+            # Check first that all nodes answer, the new one under the address that it gives.
             asked = [*(node for node in nodes if node != self._storage.me), places[0].host_port]
             await asyncio.gather(*(self._connect(node).ring() for node in asked))
             givers = [node for node in nodes if ring.moved(new, node)]
@@ -80,7 +80,7 @@ class Handover:
             await self._connect(node).hand_over(new)
 
     async def change(self, new: Ring) -> None:
-        """For every node: the ring is this one from now on."""
+        """Change to a new ring, and hand over the keys that move. Every node does this."""
         async with self._changing:
             ring = self._storage.ring
             if ring is None:
@@ -108,25 +108,25 @@ class Handover:
                     await peer.take([], some)
 
     async def _commit(self, new: Ring, forget: Sequence[tuple[int, int]]) -> None:
-        """Reads wait meanwhile, so that none of them misses what has just been forgotten."""
+        """Commit the new ring. Reads wait meanwhile, so that none misses keys that were just forgotten."""
         while True:
             try:
                 await self._keys.note({RING: ring_note(new)}, forget=forget)
-            except StoreError as error:  # it may have happened: there is no way back, only forward
+            except StoreError as error:  # the commit may have happened: only a retry is safe
                 log.warning("the change of the ring waits for the store", extra={"error": str(error)})
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 return
 
     async def take(self, forget: Sequence[Range], rows: Sequence[KeyRow]) -> None:
-        """For the newcomer: keys that will be its own."""
+        """Store keys that the new node will own."""
         if self._storage.ring is not None:
             raise CannotJoin("this node is in a ring already")
         await self._keys.adopt([(stretch.first, stretch.last) for stretch in forget], rows)
 
 
 async def join(me: Sequence[Place], master: str, connect: Connect) -> Ring:
-    """For the newcomer: asks every second until it is in."""
+    """Ask the master every second to admit the new node."""
     complained = False
     while True:
         try:
@@ -141,7 +141,7 @@ async def join(me: Sequence[Place], master: str, connect: Connect) -> Ring:
 
 
 def _portions(rows: Sequence[KeyRow]) -> list[list[KeyRow]]:
-    """Few large messages, none too large."""
+    """Split rows into few large messages below the size limit."""
     portions: list[list[KeyRow]] = [[]]
     size = 0
     for row in rows:

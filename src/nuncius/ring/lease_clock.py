@@ -1,4 +1,4 @@
-"""The time by which leases run, so that a test can be the one who lets it pass."""
+"""The clock for leases; tests replace it."""
 
 import asyncio
 import time
@@ -6,11 +6,11 @@ import time
 
 class Clock:
     def now(self) -> float:
-        """Seconds that only ever go forward."""
+        """Return monotonic seconds."""
         return time.monotonic()
 
     def wall(self) -> float:
-        """Seconds that mean the same to the next process."""
+        """Return wall-clock seconds, which later processes can compare."""
         return time.time()
 
     async def sleep_until(self, moment: float) -> None:

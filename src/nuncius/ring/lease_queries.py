@@ -1,4 +1,4 @@
-"""Which keys are asked for often enough to be worth a lease."""
+"""Find keys that are read often enough for a lease."""
 
 from collections import OrderedDict
 
@@ -10,8 +10,8 @@ MAX_KEYS = 100_000
 
 
 class Queries:
-    """Remembers, for each key, when the last two queries were sent; keys not asked for lately are forgotten
-    when there are too many."""
+    """Times of the last two queries of each key. If there are too many keys, the least recently read are
+    forgotten."""
 
     def __init__(self, clock: Clock, most: int = MAX_KEYS) -> None:
         self._clock = clock
@@ -19,7 +19,7 @@ class Queries:
         self._sent: OrderedDict[str, tuple[float, ...]] = OrderedDict()
 
     def wants_lease(self, key: str) -> bool:
-        """Counts a query, and says whether it is at least the third within the window."""
+        """Count a query. Return True if it is at least the third within the window."""
         now = self._clock.now()
         before = self._sent.pop(key, ())
         if not before and len(self._sent) >= self._most:

@@ -1,12 +1,12 @@
 """Leases that an owner has granted: promises not to change a key before its holders know.
 
-A modification first stops new leases of its key and asks every holder to give its lease back; it goes ahead
-when all have said yes, or when the leases of those who have not are over, a guard time for their clocks
-included. Further modifications of that key wait with it; other keys know nothing of it.
+A change first stops new leases of its key and asks every holder to return its lease. It continues when all
+have agreed, or when the remaining leases have expired, with a guard time for their clocks. Further changes of
+that key wait with it; other keys are not affected.
 
-A process that takes over from one that died cannot know what that one promised. So the time by which every
-promise is over is noted in the store, in coarse steps, before the first promise it covers; the next process
-changes nothing before that time, or before a lease can have run out since its own start, whichever is sooner.
+A process that replaces a crashed one does not know its leases. So the time at which all leases have expired
+is recorded in the store, in coarse steps, before the first lease that it covers. The next process changes
+nothing before that time, or before a lease can have expired since its own start, whichever is sooner.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ log = logging.getLogger(__name__)
 LEASE_SECONDS = 5
 LEASE_GUARD_SECONDS = 1
 OUTSTANDING = float(LEASE_SECONDS + LEASE_GUARD_SECONDS)
-MARK_SECONDS = 60.0  # the steps of the note
+MARK_SECONDS = 60.0  # step of the recorded time
 MAX_LEASES = 100_000
 MAX_HOLDER = 300  # characters of an address
 
 Revoke = Callable[[str, str], Awaitable[bool]]
-"""Asks a holder (its address) to give its lease of a key back; True when it has."""
+"""Asks a holder (its address) to return its lease of a key; True if it has."""
 Note = Callable[[float], Awaitable[None]]
-"""Writes down, for good, by when (on the wall) all leases are over."""
+"""Records in the store the wall-clock time at which all leases have expired."""
 
 
 class _Modification:
@@ -53,20 +53,21 @@ class Leases:
         self._clock = clock
         self._revoke = revoke
         self._note = note
-        self._noted = 0.0  # on the wall
+        self._noted = 0.0  # wall-clock time
         self._noting: asyncio.Task[None] | None = None
         self._most = most
-        self._holders: dict[str, dict[str, float]] = {}  # by key: until when, for each holder
-        self._order: OrderedDict[tuple[str, str], float] = OrderedDict()  # the same, the first to end first
+        self._holders: dict[str, dict[str, float]] = {}  # by key: the end of the lease of each holder
+        self._order: OrderedDict[tuple[str, str], float] = OrderedDict()  # the same, ordered by end
         self._modified: dict[str, _Modification] = {}
-        before = min(noted - clock.wall(), OUTSTANDING)  # what the last process may have promised
+        before = min(noted - clock.wall(), OUTSTANDING)  # leases that the last process may have granted
         self._not_before = clock.now() + before if before > 0 else 0.0
 
     def __len__(self) -> int:
         return len(self._order)
 
     async def prepare(self) -> None:
-        """Call before the read for which a lease is to be granted: the note has to cover it."""
+        """Extend the recorded time if needed. Call this before the read for which a lease is to be
+        granted."""
         if self._clock.wall() + OUTSTANDING + MARK_SECONDS / 2 > self._noted:
             if self._noting is None or self._noting.done():
                 self._noting = asyncio.ensure_future(self._note_again())
@@ -78,7 +79,8 @@ class Leases:
         self._noted = mark
 
     def grant(self, key: str, holder: str) -> bool:
-        """A lease for what was just read, unless the key is being changed or there are too many leases."""
+        """Grant a lease for a value just read, unless the key is being changed or there are too many
+        leases."""
         now = self._clock.now()
         until = now + OUTSTANDING
         self._forget_ended(now)
@@ -96,7 +98,7 @@ class Leases:
 
     @contextlib.asynccontextmanager
     async def modifying(self, key: str) -> AsyncIterator[None]:
-        """The context begins when nobody holds a lease of the key; until it ends nobody gets one."""
+        """Enter when no lease of the key is left; grant none until the context ends."""
         if self._not_before:
             await self._clock.sleep_until(self._not_before)
             self._not_before = 0.0
@@ -115,7 +117,7 @@ class Leases:
             if not modification.count:
                 if modification.clear is None or modification.clear.done():
                     self._end(key)
-                else:  # whoever wanted to change it is gone: the question to the holders is not taken back
+                else:  # the change was cancelled: wait until the holders have answered
                     modification.clear.add_done_callback(lambda _: self._end(key))
 
     def _end(self, key: str) -> None:
@@ -149,12 +151,12 @@ class Leases:
             return False
 
     def held(self) -> list[str]:
-        """The keys of which somebody has a lease."""
+        """Return the keys with leases."""
         self._forget_ended(self._clock.now())
         return list(self._holders)
 
     async def close(self) -> None:
-        """Notes what is still promised, so that the next process waits no longer than that."""
+        """Record the remaining leases, so that the next process waits no longer than needed."""
         if self._noted:
             self._forget_ended(self._clock.now())
             left = max(self._order.values(), default=0.0) - self._clock.now()

@@ -1,8 +1,8 @@
-"""Who is in the ring: how a node finds the others, and what it remembers of them.
+"""Members of the ring: how a node finds the others, and what it stores about them.
 
-One node is the master and is told how many there will be. The others register with it, again every second,
-until it knows them all; then everybody has the same list. The list is noted in each node's store, so that a
-ring that was interrupted comes back as it was, nodes that were added later included.
+One node is the master and is configured with the number of nodes. The others register with it every second
+until it knows them all; then every node gets the same list. Each node stores the list, so that an interrupted
+ring comes back as it was, with nodes that were added later.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ COUNT = "ring began with"
 
 
 class CannotRegister(StorageError):
-    """The master does not take this node; the message says why."""
+    """The master does not accept this node; the message says why."""
 
 
 def ring_note(ring: Ring) -> dict[str, Any]:
@@ -41,17 +41,17 @@ def noted_ring(notes: dict[str, Any]) -> Ring | None:
 
 
 def noted_count(notes: dict[str, Any]) -> int:
-    """With how many nodes the ring began, of which this one was the master; 0: it was not."""
+    """Return the number of nodes at the start of the ring if this node was its master, otherwise 0."""
     count: int = notes.get(COUNT, 0)
     return count
 
 
 class Master:
-    """The node that the others register with; with a ring of one it needs nobody."""
+    """The node that the others register with. A ring of one needs no other node."""
 
     def __init__(self, me: Sequence[Place], count: int, before: Ring | None, began_with: int = 0) -> None:
-        """A ring from before comes back if it is the one that is asked for: it began with so many nodes, or
-        has so many by now."""
+        """Start as master. An earlier ring is restored if its number of nodes, at its start or now, is the
+        one asked for."""
         self._count = count
         self._before: Ring | None = None
         if before is not None and count in (began_with, len(before.nodes)) and _agrees(before, me):
@@ -64,8 +64,8 @@ class Master:
         self._look()
 
     def register(self, places: Sequence[Place]) -> Registered:
-        """A node says that it is there, maybe again, and then with another id if it was started with one. Who
-        has no address only wants to know."""
+        """Register a node, maybe again, and then with another id if it was started with one. A caller without
+        an address only asks for the ring."""
         host_port = places[0].host_port
         if self.ring is None and host_port not in ("", self._me):
             taken = {
@@ -93,7 +93,7 @@ class Master:
         self._complete.set()
 
     async def wait(self, connect: Connect) -> Ring:
-        """The ring, when all nodes are there. Those of an earlier one may be running still, and will not
+        """Return the ring when all nodes have registered. Nodes of an earlier ring may still run and will not
         register again: they are asked."""
         while self.ring is None:
             if self._before is not None:
@@ -120,13 +120,13 @@ class Master:
 
 
 def _agrees(ring: Ring, places: Sequence[Place]) -> bool:
-    """Whether a node is in a ring with these very ids."""
+    """Return True if a node is in a ring with exactly these ids."""
     mine = {place for place in ring.places if place.host_port == places[0].host_port}
     return mine == set(places)
 
 
 async def register(me: Sequence[Place], master: str, connect: Connect) -> Ring:
-    """Registers with the master every second until everybody is there."""
+    """Register with the master every second until all nodes have registered."""
     complained = False
     while True:
         try:

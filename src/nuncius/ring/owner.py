@@ -1,7 +1,7 @@
-"""The keys that a node owns: in its store, the hot ones in its memory, with leases for others.
+"""The keys that a node owns: in its store, those read often in memory, with leases for other nodes.
 
-Only the owner changes a key, so it knows when what it has in memory is outdated. While a key is changed,
-every look goes to PostgreSQL, and nothing of it is kept.
+Only the owner changes a key, so it knows when its memory is outdated. While a key is being changed, every
+read goes to PostgreSQL, and its result is not kept.
 """
 
 import asyncio
@@ -23,16 +23,17 @@ MEMORY = 64 << 20
 
 
 class NotMine(Exception):
-    """The key has gone to another node meanwhile."""
+    """The key has moved to another node."""
 
 
 class Owner:
     def __init__(self, keys: Keys, leases: Leases | None, *, memory: int = MEMORY) -> None:
-        """Without leases, and without memory, several nodes may own the same keys in one store."""
+        """Own keys. Without leases, and so without memory, several nodes may own the same keys in one
+        store."""
         self._keys = keys
         self._leases = leases
         self._memory = Cache(memory if leases is not None else 0)
-        self._writing: dict[int, int] = {}  # changes under way, by hash
+        self._writing: dict[int, int] = {}  # changes in progress, by hash
         self._written = asyncio.Event()
         self._frozen: Sequence[Range] = ()
         self._thawed = asyncio.Event()
@@ -43,26 +44,26 @@ class Owner:
         return self._memory.find(lists, key)
 
     def all_in_memory(self, lists: bool, keys: Sequence[str], found: list[Value | None]) -> None:
-        """Fills in those that are in memory."""
+        """Fill in the values that are in memory."""
         self._memory.find_all(lists, keys, found)
 
     async def read(
         self, lists: bool, keys: Sequence[str], wants: Sequence[bool] | None = None, client: str = ""
     ) -> list[Found]:
-        """Values or lists; where a lease is wanted, with one if it can be had."""
+        """Read values or lists, with leases where they are wanted and available."""
         if self._leaving:
             for key in keys:
                 await self._stays(key)
         departures = self._departures
         leases = self._leases
         if leases is not None and wants is not None and any(wants):
-            with suppress(StoreError):  # then there is no lease, but an answer
+            with suppress(StoreError):  # the read goes on without a lease
                 await leases.prepare()
         found = [self._memory.find(lists, key) for key in keys]
         missing = [n for n, value in enumerate(found) if value is None]
         fills: dict[int, Fill] = {}
         if missing:
-            # While we look, what was found in memory may change, too: then there is no lease of it either.
+            # Keys found in memory may change during the read, too: then they get no lease.
             fills = {
                 n: self._memory.begin(key)
                 for n, key in enumerate(keys)
@@ -77,7 +78,7 @@ class Owner:
             finally:
                 for fill in fills.values():
                     self._memory.end(fill)
-            if departures != self._departures:  # what we looked for may have left before we looked
+            if departures != self._departures:  # keys may have left before they were read
                 raise NotMine
         return [
             Found(value, self._lease(keys[n], wants, n, client, fills) if value is not None else 0)
@@ -87,7 +88,7 @@ class Owner:
     def _lease(
         self, key: str, wants: Sequence[bool] | None, n: int, client: str, fills: dict[int, Fill]
     ) -> int:
-        """A lease for what was read, unless it has been changed since."""
+        """Grant a lease for a key just read, unless it has changed since."""
         if self._leases is None or wants is None or not wants[n] or self._is_frozen(hash_of(key)):
             return 0
         if n in fills and fills[n].spoiled:
@@ -101,7 +102,7 @@ class Owner:
         return values
 
     async def write(self, kind: int, key: str, item: str, mention: Mention | None = None) -> int:
-        """A change that was checked, when nobody holds a lease of what it changes."""
+        """Apply a checked change when no lease of its keys is left."""
         names = [key] if mention is None else [key, mention.list_key]
         async with self._under_way(hash_of(key)), self._closed(names):
             answer, done = future.new()
@@ -111,7 +112,7 @@ class Owner:
 
     @asynccontextmanager
     async def _closed(self, names: Sequence[str]) -> AsyncIterator[None]:
-        """Nobody holds a lease of these keys, and nothing of them is kept in memory."""
+        """Wait until these keys have no leases, and keep nothing of them in memory."""
         if self._leases is None:
             yield
             return
@@ -139,7 +140,7 @@ class Owner:
         return any(hashed in each for each in self._frozen)
 
     async def _stays(self, key: str) -> None:
-        """Waits while the key is about to leave; whoever waited has to ask again who owns it."""
+        """Wait while the key is moving away, then raise NotMine: the caller asks again which node owns it."""
         if self._is_frozen(hash_of(key)):
             await self._thawed.wait()
             raise NotMine
@@ -160,7 +161,7 @@ class Owner:
 
     @asynccontextmanager
     async def frozen(self, ranges: Sequence[Range]) -> AsyncIterator[None]:
-        """Nothing in these ranges is being changed, and nobody has a lease of it; reads go on."""
+        """Wait until nothing in these ranges is being changed or leased, and keep it so. Reads go on."""
         self._frozen = ranges
         self._thawed.clear()
         try:
@@ -177,7 +178,7 @@ class Owner:
             self._thawed.set()
 
     def leave(self) -> None:
-        """What is frozen is about to be forgotten: reads wait now, too."""
+        """Make reads wait too: the frozen keys are about to be forgotten."""
         self._leaving = True
         self._departures += 1
         self._memory.clear()
@@ -189,7 +190,7 @@ class Owner:
 
 
 def check(kind: int, key: str, item: str, mention: Mention | None) -> None:
-    """Keeps what PostgreSQL or memory could not bear out of a batch."""
+    """Refuse keys and values that are too large for PostgreSQL or memory, before they enter a batch."""
     for name in (key,) if mention is None else (key, mention.list_key):
         if len(name.encode("utf-8", "surrogateescape")) > MAX_KEY:
             raise Refused(f"a key has at most {MAX_KEY} bytes")

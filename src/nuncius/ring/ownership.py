@@ -1,8 +1,9 @@
-"""One owner of the keys in a store, or several that keep nothing in memory, never both.
+"""Ownership of the keys in a store: one owner, or several nodes without memory, never both.
 
-A node of a ring answers from memory and grants leases, so nobody else may change the keys in its store. It
-holds an advisory lock as long as it lives; nodes that only pass on to PostgreSQL share that lock. What the
-last owner had under way when it died is waited for: it could be committed after we have looked.
+A node of a ring answers from memory and grants leases, so no other process may change the keys in its store.
+It holds an advisory lock as long as it runs; nodes that only pass calls on to PostgreSQL share that lock. A
+new owner waits for operations that the last one had in progress when it died: they could be committed after
+its first read.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from nuncius.store.store import Store
 log = logging.getLogger(__name__)
 
 LOCK = 78013
-PATIENCE = 5.0  # seconds that the connection of somebody who was killed may take to go
+PATIENCE = 5.0  # seconds that the connection of a killed process may take to end
 PAUSE = 0.1
 
 
@@ -58,7 +59,7 @@ class Ownership:
         self._gone.set()
 
     async def _keep(self) -> None:
-        """The lock goes with its connection: take it again when the server is back."""
+        """Take the lock again when the server is back: the lock ends with its connection."""
         complained = False
         while True:
             await self._gone.wait()

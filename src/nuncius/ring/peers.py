@@ -1,4 +1,4 @@
-"""What nodes of the ring ask each other. How it travels is a door's business."""
+"""Requests between nodes of the ring. The listeners define how they travel."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Unreached(NoAnswer):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What an owner says of a key: its value or list, or None, and for how long that may be kept."""
+    """An owner's answer for a key: its value or list, or None, and for how long that may be kept."""
 
     value: Value | None
     lease_seconds: int = 0
@@ -33,31 +33,31 @@ class Peer(Protocol):
     async def read(
         self, lists: bool, keys: Sequence[str], wants: Sequence[bool], client: str
     ) -> Sequence[Found]:
-        """Values, or lists; with a lease for `client` where one is wanted and granted."""
+        """Return values or lists, with a lease for `client` where one is wanted and granted."""
 
     async def write(self, kind: int, key: str, item: str, mention: Mention | None) -> int:
-        """A change, answered as by `write_keys`."""
+        """Apply a change. The result is that of `write_keys`."""
 
     async def revoke(self, key: str) -> bool:
-        """True: the node keeps nothing of that key any more."""
+        """Drop a key from the cache. True means that nothing of it is kept."""
 
     async def register(self, places: Sequence[Place]) -> Registered: ...
 
     async def ring(self) -> Ring | None:
-        """The ring the node is in; None while it is in none."""
+        """Return the ring that the node is in, or None."""
 
     async def join(self, places: Sequence[Place]) -> Ring:
-        """Asks the master to let a node into a running ring; answers when it is in."""
+        """Ask the master to admit a node to a running ring. Returns when it is admitted."""
 
     async def hand_over(self, ring: Ring) -> None:
-        """From now on this ring is true: the node gives away what is not its own any more."""
+        """Change to this ring: the node gives away the keys that it no longer owns."""
 
     async def take(self, forget: Sequence[Range], rows: Sequence[KeyRow]) -> None:
-        """Keys that are the node's from now on."""
+        """Take over keys that the node owns from now on."""
 
 
 Connect = Callable[[str], Peer]
-"""The peer at an address."""
+"""Returns the peer at an address."""
 
 __all__ = [
     "APPEND",

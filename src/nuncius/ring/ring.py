@@ -1,7 +1,7 @@
-"""The ring: which node owns a key.
+"""The ring: the assignment of keys to nodes.
 
 Every node has one or more ids on a circle of 32 bits. A key belongs to its successor: the first id at or
-after the hash of the key's part before the first colon, or the lowest id when there is none.
+after the hash of the key's part before the first colon, or the lowest id if there is none.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ _PRIME = 16777619
 
 
 def fnv1(data: bytes) -> int:
-    """FNV-1 of 32 bits: multiply, then xor."""
+    """Return the 32-bit FNV-1 hash: multiply, then xor."""
     hashed = _OFFSET
     for byte in data:
         hashed = ((hashed * _PRIME) & 0xFFFFFFFF) ^ byte
@@ -25,7 +25,7 @@ def fnv1(data: bytes) -> int:
 
 
 def group_of(key: str) -> str:
-    """The part of a key that decides where it lives."""
+    """Return the part of a key that determines its owner."""
     return key.partition(":")[0]
 
 
@@ -39,7 +39,7 @@ def _hash_of_group(group: str) -> int:
 
 
 def more_ids(node_id: int, count: int) -> list[int]:
-    """The ids of a node that has several: its own, and others that follow from it."""
+    """Return the ids of a node that has several: its own, and others derived from it."""
     digests = (hashlib.sha256(f"{node_id}/{n}".encode()).digest() for n in range(1, count))
     return [node_id, *(int.from_bytes(digest[:4], "big") for digest in digests)]
 
@@ -74,7 +74,7 @@ class Ring:
         self._owners = [place.host_port for place in self.places]
 
     def owner_of(self, hashed: int) -> str:
-        """The address of the node that owns keys with that hash."""
+        """Return the address of the node that owns keys with this hash."""
         at = bisect_left(self.ids, hashed)
         return self._owners[at if at < len(self.ids) else 0]
 
@@ -87,11 +87,12 @@ class Ring:
         return list(dict.fromkeys(self._owners))
 
     def with_places(self, places: Iterable[Place]) -> "Ring":
-        """The next version of the ring, with more ids on it. Ids that are taken stay with who has them."""
+        """Return the next version of the ring, with more ids. Ids that are taken keep their node."""
         return Ring([*self.places, *places], self.version + 1)
 
     def moved(self, new: "Ring", host_port: str) -> list[tuple[Range, str]]:
-        """What a node of this ring has to hand over so that the new one is true, and to whom."""
+        """Return the ranges that a node of this ring must hand over to reach the new one, with their
+        targets."""
         cuts = sorted({id_ + 1 for id_ in (*self.ids, *new.ids)} | {0, SIZE})
         moves: list[tuple[Range, str]] = []
         for first, end in pairwise(cuts):

@@ -1,8 +1,8 @@
-"""The storage layer as its users see it: one large key-value store, wherever a key really is.
+"""The storage layer's interface: one large key-value store, independent of where a key is stored.
 
-A key looks like "user:what". Everything before the first colon decides where it lives, so all keys of a user
-are together. A key has a value, or a list of items of which each is there once, or both: they do not meet.
-Strings are any bytes; those that are not UTF-8 are carried as Python's surrogate escapes.
+A key looks like "user:what". The part before the first colon determines the node, so all keys of a user are
+together. A key has a value, or a list of distinct items, or both, independently. Strings are any bytes; bytes
+that are not UTF-8 are carried as Python's surrogate escapes.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class Status(IntEnum):
 
 
 class StorageError(Exception):
-    """Base of what the storage layer raises itself."""
+    """Base of the storage layer's own errors."""
 
 
 class Refused(StorageError):
@@ -30,16 +30,17 @@ class Refused(StorageError):
 
 
 class NoAnswer(StorageError):
-    """The owner of a key cannot be reached, or went away before it answered: what was asked of it may or may
-    not have happened."""
+    """The owner of a key cannot be reached, or stopped before it answered: the operation may or may not have
+    happened."""
 
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """What a post needs, all or nothing: a new key, its mention in a list, and an entry of topic `tribbles`.
+    """The parts of a post, stored all or none: a new key, its mention in a list, and an entry of topic
+    `tribbles`.
 
-    Both keys have the same part before the colon. A post that is repeated (its key is there already) changes
-    nothing."""
+    Both keys have the same part before the colon. A repeated post (its key exists already) changes nothing.
+    """
 
     key: str
     value: str
@@ -51,28 +52,28 @@ class Post:
 
 class Storage(Protocol):
     async def get(self, key: str) -> str | None:
-        """The value, or None if there is none."""
+        """Return the value, or None if there is none."""
 
     async def put(self, key: str, value: str) -> None: ...
 
     async def raise_to(self, key: str, number: int) -> None:
-        """Puts a number (from 0 on), unless one as large is there: however late this is done, it never takes
-        back what others have put meanwhile."""
+        """Put a number (from 0 on), unless the stored one is as large. So a late call never undoes another
+        one."""
 
     async def get_list(self, key: str) -> list[str]:
-        """The items in the order in which they were added; empty also when there is no such list."""
+        """Return the items in the order in which they were added; empty also if the list does not exist."""
 
     async def append(self, key: str, item: str) -> Status:
-        """OK or ITEM_EXISTS. A list that is not there is made."""
+        """Append an item. Return OK or ITEM_EXISTS. Creates the list if it does not exist."""
 
     async def remove(self, key: str, item: str) -> Status:
-        """OK, KEY_NOT_FOUND or ITEM_NOT_FOUND."""
+        """Remove an item. Return OK, KEY_NOT_FOUND or ITEM_NOT_FOUND."""
 
     async def get_many(self, keys: Sequence[str]) -> list[str | None]:
-        """The values of many keys, with few calls."""
+        """Return the values of many keys, with few calls."""
 
     async def get_lists(self, keys: Sequence[str]) -> list[list[str]]:
-        """The lists of many keys, with few calls."""
+        """Return the lists of many keys, with few calls."""
 
     async def put_and_publish(self, post: Post) -> int:
-        """Answers how many items the list has now."""
+        """Store a post. Return the new number of items in the list."""

@@ -1,4 +1,4 @@
-"""Everything that makes a process a node of the ring, put together on a store."""
+"""A node of the ring: all its parts, put together on a store."""
 
 import asyncio
 import contextlib
@@ -42,8 +42,8 @@ class StorageNode:
         give_up: Callable[[Exception], None] = lambda error: None,
         observe: Callable[[Store], None] = lambda store: None,
     ) -> None:
-        """`give_up` is called when another process has become the owner of the keys; `observe` gets the
-        store, which is to be counted, and given up, with the node's."""
+        """Prepare a node. `give_up` is called when another process has become the owner of the keys.
+        `observe` receives this store, which is counted, and given up, together with the node's."""
         self._settings = settings
         self._connect = connect
         self._clock = clock or Clock()
@@ -54,7 +54,7 @@ class StorageNode:
         self._leases: Leases | None = None
 
     async def open(self) -> None:
-        """Opens the store; nothing is answered before the node is in a ring."""
+        """Open the store. The node answers no requests before it is in a ring."""
         await self._store.open()
         await self._ownership.take()
         self.keys = Keys(self._store)
@@ -70,7 +70,7 @@ class StorageNode:
         self.handover = Handover(self.storage, owner, self.keys, self._connect)
 
     async def enter(self, host_port: str) -> Ring:
-        """Finds the other nodes; answers when the ring is complete."""
+        """Find the other nodes. Returns when the ring is complete."""
         self.storage.me = host_port
         if self._settings is None:
             ring = Ring([Place(0, host_port)])
@@ -102,14 +102,14 @@ class StorageNode:
         return await ring_members.register(me, settings.master, self._connect)
 
     def register(self, places: Sequence[Place]) -> Registered:
-        """A node, or a client that wants to know the nodes, registers here."""
+        """Register a node, or a client that asks for the nodes."""
         ring = self.storage.ring
         if ring is not None:
             return Registered(True, ring.places, ring.version)
         return Registered(False) if self._master is None else self._master.register(places)
 
     def leased(self) -> list[str]:
-        """The keys of which others hold leases, because they ask for them often."""
+        """Return the keys that other nodes hold leases of, because they read them often."""
         return [] if self._leases is None else self._leases.held()
 
     async def _revoke(self, holder: str, key: str) -> bool:
@@ -119,7 +119,7 @@ class StorageNode:
         await self.keys.note({LEASES_UNTIL: until})
 
     async def query(self, sql: str, *arguments: Any) -> list[Any]:
-        """A read in the node's own store."""
+        """Read from the node's own store."""
         return await self._store.query(sql, *arguments)
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
-"""The storage layer of one node: every key, wherever it is.
+"""The storage layer of one node: access to every key, on any node.
 
-A key of this node is its owner's business. Any other is asked for at its owner; one that is asked for often
-comes with a lease and stays here until that ends.
+Keys of this node are read and changed through its `Owner`, all others through the node that owns them. A key
+of another node that is read often gets a lease and stays in the cache until that ends.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from nuncius.store.calls.keys import APPEND, POST, PUT, RAISE, REMOVE, Mention
 log = logging.getLogger(__name__)
 
 CACHE = 64 << 20  # bytes
-PATIENCE = 10.0  # seconds that an owner may be away before callers hear of it
+PATIENCE = 10.0  # seconds that an owner may be away before calls fail
 PAUSE = 0.1
 BATCH = 1000  # keys of a call
 NOTHING = Found(None)
@@ -53,7 +53,7 @@ class RingStorage:
 
     @property
     def ring(self) -> Ring | None:
-        """The ring this node is in; None before it is in one."""
+        """The ring that this node is in, or None."""
         return self._ring
 
     @property
@@ -61,19 +61,19 @@ class RingStorage:
         return self._cache
 
     def enter(self, ring: Ring) -> None:
-        """From now on this ring is true."""
+        """Set the current ring."""
         self._ring = ring
         self._ready.set()
 
     def give_up(self) -> None:
-        """Nobody is to wait for the ring any more."""
+        """Stop waiting for the ring: waiting calls fail."""
         self._ready.set()
 
     def revoked(self, key: str) -> None:
-        """The owner of a key is about to change it."""
+        """Drop a key whose owner is about to change it."""
         self._cache.drop(key)
 
-    # What the application uses
+    # For the application
 
     async def get(self, key: str) -> str | None:
         value = self._at_hand(False, key)
@@ -91,7 +91,7 @@ class RingStorage:
         return [list(found or ()) for found in await self.find_lists(keys)]
 
     async def find_lists(self, keys: Sequence[str]) -> list[list[str] | None]:
-        """Like `get_lists`, but a list that is not there is None. The lists are not to be changed."""
+        """Return lists like `get_lists`, but None for one that does not exist. Do not change the lists."""
         return cast("list[list[str] | None]", await self._find(True, keys))
 
     async def put(self, key: str, value: str) -> None:
@@ -115,12 +115,12 @@ class RingStorage:
         )
         return await self.write(POST, post.key, post.value, mention)
 
-    # What other nodes and clients ask for
+    # For other nodes and clients
 
     async def read_for(
         self, lists: bool, keys: Sequence[str], wants: Sequence[bool], client: str
     ) -> list[Found]:
-        """For a client that may want leases of its own; those are the owner's to give."""
+        """Read for a client that may want leases of its own, which only the owner can grant."""
         if not any(wants):
             return [Found(value) for value in await self._find(lists, keys)]
 
@@ -132,7 +132,7 @@ class RingStorage:
         return await self._gather(keys, ask)
 
     async def write(self, kind: int, key: str, item: str, mention: Mention | None = None) -> int:
-        """A change by the owner of the key, wherever that is."""
+        """Change a key through its owner, on any node."""
         check(kind, key, item, mention)
 
         async def change(owner: str) -> int:
@@ -196,8 +196,8 @@ class RingStorage:
     async def _gather(
         self, keys: Sequence[str], ask: Callable[[str, Sequence[int]], Awaitable[Sequence[Found]]]
     ) -> list[Found]:
-        """Asks each owner once for all its keys, all owners at the same time. Nothing is under keys that
-        are too long, and no time or memory is spent on them."""
+        """Ask each owner once for all its keys, all owners at the same time. Keys that are too long have no
+        value and are skipped."""
         if len(keys) == 1 and len(keys[0]) <= MAX_KEY:
             return list(await self._routed(keys[0], lambda owner: ask(owner, (0,)), repeatable=True))
         ring = await self._current()
@@ -212,7 +212,7 @@ class RingStorage:
 
         try:
             answers = await asyncio.gather(*map(one, batches))
-        except NotMine:  # the ring has changed: the keys may belong to other owners together now
+        except NotMine:  # the ring has changed: the keys may have other owners now
             return await self._gather(keys, ask)
         found: dict[int, Found] = {}
         for some, part in zip(batches, answers, strict=True):
@@ -227,8 +227,8 @@ class RingStorage:
         repeatable: bool,
         of: Ring | None = None,
     ) -> T:
-        """Asks the owner of a key. While that cannot be reached we try again; after a lost answer only with
-        what may be repeated. With `of`, a change of the ring is the caller's business."""
+        """Ask the owner of a key. Retry while it cannot be reached; after a lost answer, retry only if
+        `repeatable`. With `of`, raise NotMine if the ring is another one."""
         deadline = self._clock.now() + self._patience
         while True:
             ring = await self._current()

@@ -1,1 +1,1 @@
-"""The client for ordinary programs: every call waits for its answer."""
+"""The client for synchronous programs: every call waits for its result."""

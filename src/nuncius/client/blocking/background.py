@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for callers that have none."""
+"""Run an event loop in a thread, for callers that have none."""
 
 import asyncio
 import threading
@@ -13,11 +13,11 @@ from nuncius.client import errors
 P = ParamSpec("P")
 T = TypeVar("T")
 
-MAX_OPEN = 10_000  # calls that were started and have no result yet; the next one waits for one of them
+MAX_OPEN = 10_000  # started calls without a result; the next call waits for one of them to finish
 
 
 class Background:
-    """Runs coroutines for other threads, from the moment it is made until it is stopped."""
+    """Run coroutines for other threads, from construction until `stop`."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -27,11 +27,11 @@ class Background:
         self._room = threading.Semaphore(MAX_OPEN)
         self._stopping = threading.Lock()
         self._stopped = False
-        self._handing_over = threading.Lock()  # nothing is handed to a loop that has stopped
+        self._handing_over = threading.Lock()  # hand nothing to a loop that has stopped
         self._thread.start()
 
     def call(self, verb: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs a coroutine and waits for its result. Ctrl-C ends the waiting and the coroutine."""
+        """Run a coroutine and wait for its result. Ctrl-C cancels both."""
         self._not_from_inside()
         future = self.submit(verb, *args, **kwargs)
         try:
@@ -45,14 +45,14 @@ class Background:
     def submit(
         self, verb: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
     ) -> Future[T]:
-        """Runs a coroutine as a task."""
+        """Run a coroutine as a task."""
         with self._handing_over:
             self._still_running()
             return asyncio.run_coroutine_threadsafe(verb(*args, **kwargs), self._loop)
 
     def start(self, verb: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Calls something that answers later, without a task of its own. What is started in a row is
-        called in one turn of the loop. Waits while too much is open, except inside the loop's thread."""
+        """Call a function that returns an awaitable, without a task of its own. Calls started in a row run in
+        one turn of the loop. Waits while `MAX_OPEN` calls are open, except inside the loop's thread."""
         counts = not self._is_inside()
         if counts:
             self._room.acquire()
@@ -66,12 +66,12 @@ class Background:
         return future
 
     def ask(self, verb: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Starts something and waits for the answer."""
+        """Start a call and wait for its result."""
         self._not_from_inside()
         return self.start(verb, *args, **kwargs).result()
 
     def stop(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Runs one last coroutine and ends the thread. Later calls do nothing."""
+        """Run one last coroutine and end the thread. Later calls do nothing."""
         self._not_from_inside()
         with self._stopping:
             if self._stopped or not self._thread.is_alive():
@@ -88,7 +88,7 @@ class Background:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
-            self._loop.run_until_complete(asyncio.sleep(0))  # who came last learns that the client is closed
+            self._loop.run_until_complete(asyncio.sleep(0))  # calls handed over last fail with Closed
             left = asyncio.all_tasks(self._loop)
             for task in left:
                 task.cancel()
@@ -98,7 +98,7 @@ class Background:
             self._loop.close()
 
     def _take_over(self) -> None:
-        self._woken = False  # before looking: who comes from now on wakes us again
+        self._woken = False  # reset before looking: calls added from now on wake the loop again
         while self._started:
             future, verb, counts = self._started.popleft()
             settle = partial(self._settle, future, counts)
@@ -134,6 +134,7 @@ class Background:
         return threading.get_ident() == self._thread.ident
 
     def _not_from_inside(self) -> None:
-        """A callback of a future runs in our own thread; waiting there would be for ever."""
+        """Raise an error in the loop's thread: a future's callback runs there, and waiting would never
+        end."""
         if self._is_inside():
             raise RuntimeError("a callback of the client must not wait for the client")

@@ -1,8 +1,8 @@
-"""The client for programs without asyncio: the verbs of `AsyncClient`, each of which waits.
+"""The client for synchronous programs: the methods of `AsyncClient`, each of which waits for its result.
 
-An `AsyncClient` runs in a thread of its own; this class only passes calls on and waits for results. Any
-number of threads may share a client, and the more of them publish at once, the better it goes: what they
-hand in together travels together. One thread alone gets the same with `publish_soon` and `put_soon`.
+An `AsyncClient` runs in a background thread; this class passes calls on and waits for results. Threads may
+share a client, and throughput grows with the number of threads that publish at once: their messages share
+packets and commits. A single thread gets the same effect with `publish_soon` and `put_soon`.
 """
 
 from typing import Any
@@ -15,11 +15,12 @@ from nuncius.client.connection.address import DEFAULT_URL
 
 
 class Client(SyncTopicCalls, SyncQueueCalls):
-    """A connection to a broker that repairs itself. Use it in a `with` block, or `open` and `close` it.
+    """A connection to a broker that reconnects by itself. Use it in a `with` block, or call `open` and
+    `close`.
 
-    Messages are counted under the `publisher` name, so that each is stored once, whatever breaks and is
-    sent again. By default that name is made up and means nothing after this client is closed; a name of
-    your own lets a restarted program go on counting where it stopped.
+    Messages are counted under the `publisher` name, so that each is stored once even if it is sent again
+    after a failure. By default that name is generated and used by this client only. With a name of your own,
+    a restarted program continues its counts.
     """
 
     def __init__(
@@ -35,11 +36,13 @@ class Client(SyncTopicCalls, SyncQueueCalls):
 
     @classmethod
     def connect(cls, url: str = DEFAULT_URL, **options: Any) -> "Client":
+        """Return an open client. The options are those of the constructor."""
         client = cls(url, **options)
         client.open()
         return client
 
     def open(self) -> None:
+        """Connect to a node. Raises CannotConnect if no node can be reached."""
         try:
             self._background.call(self._async.open)
         except BaseException:
@@ -47,6 +50,7 @@ class Client(SyncTopicCalls, SyncQueueCalls):
             raise
 
     def close(self) -> None:
+        """Close the client and its subscriptions. Calls that still wait fail with Closed."""
         self._background.stop(self._async.close)
 
     def __enter__(self) -> "Client":
@@ -58,16 +62,17 @@ class Client(SyncTopicCalls, SyncQueueCalls):
 
     @property
     def client_id(self) -> int:
+        """Return this client's id at the broker, or 0 if it has none."""
         return self._async.client_id
 
     def find_client(self, name: str) -> int:
-        """The id under which messages can be addressed to a client."""
+        """Return the id under which messages can be addressed to a client."""
         return self._background.call(self._async.find_client, name)
 
     def ping(self) -> float:
-        """Seconds to the node and back."""
+        """Measure the round trip to the node, in seconds."""
         return self._background.call(self._async.ping)
 
     def status(self) -> dict[str, Any]:
-        """A few facts about node and store."""
+        """Return basic facts about the node and its store."""
         return self._background.call(self._async.status)

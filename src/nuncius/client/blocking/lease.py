@@ -1,4 +1,4 @@
-"""A message in hand, for programs without asyncio."""
+"""A leased message, for synchronous programs."""
 
 from types import TracebackType
 from typing import Self
@@ -9,25 +9,27 @@ from nuncius.client.model import Message
 
 
 class Lease:
-    """Settle or release it; or use it in a `with` block, which does either at its end. It lives by the
-    connection on which it came: a message that is in hand when that breaks comes again."""
+    """A message that is redelivered unless it is settled. Settle or release it, or use it in a `with` block,
+    which settles it, or releases it if the block raises. The lease ends with its connection: an unsettled
+    message is then redelivered."""
 
     def __init__(self, lease: AsyncLease, background: Background) -> None:
         self._async = lease
         self._background = background
         self.message: Message = lease.message
         self.attempts: int = lease.attempts
-        """How often the message was delivered before, without success."""
+        """The number of failed deliveries before this one."""
         self.origin: int = lease.origin
-        """The id that the message had at first; the same over all attempts."""
+        """The id of the message at its first delivery. It stays the same over all attempts."""
 
     def settle(self) -> None:
-        """The message is dealt with; it is gone for good."""
+        """Acknowledge the message, which removes it permanently."""
         self._background.call(self._async.settle)
 
     def release(self, reason: str | None = None) -> None:
-        """The message comes again: with a reason as a failed attempt, after a while or, after too many, as a
-        dead letter; without one at once, as if nobody had had it."""
+        """Return the message to its queue. With a reason, this counts as a failed attempt: the message is
+        retried after a delay or, after too many attempts, becomes a dead letter. Without a reason, it is
+        available again at once and no attempt is counted."""
         self._background.call(self._async.release, reason)
 
     def __enter__(self) -> Self:

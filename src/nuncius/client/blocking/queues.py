@@ -1,4 +1,4 @@
-"""What a client without asyncio can do with queues."""
+"""Queue methods of the synchronous client."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -8,7 +8,7 @@ from nuncius.client.blocking.background import Background
 from nuncius.client.blocking.lease import Lease
 from nuncius.client.model import Body, Message, PutReceipt, QueueState
 
-LONG_WAIT = 60.0  # of one request; `messages` and `leases` send one after the other
+LONG_WAIT = 60.0  # seconds per request; `messages` and `leases` repeat the request
 
 
 class SyncQueueCalls:
@@ -26,7 +26,8 @@ class SyncQueueCalls:
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> PutReceipt:
-        """Puts a message into a queue; returns when it is stored. Into several queues: all or none."""
+        """Put a message into a queue and wait until it is stored. With several queues, it is put into all or
+        none."""
         return self._background.ask(
             self._async.put,
             queue,
@@ -49,8 +50,8 @@ class SyncQueueCalls:
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> Future[PutReceipt]:
-        """Puts a message without waiting; the future has the receipt when it is stored. Waits only while
-        very many are open."""
+        """Put a message without waiting. The future returns the receipt when the message is stored. Blocks
+        only while 10,000 calls are open."""
         return self._background.start(
             self._async.put,
             queue,
@@ -70,7 +71,7 @@ class SyncQueueCalls:
         priority: int = 5,
         timeout: float | None = None,
     ) -> list[PutReceipt]:
-        """Puts messages into a queue in one transaction: all of them or none."""
+        """Put messages into a queue in one transaction: all or none."""
         return self._background.call(self._async.put_batch, queue, bodies, priority=priority, timeout=timeout)
 
     def take(
@@ -82,8 +83,8 @@ class SyncQueueCalls:
         sender: int = 0,
         context: int = 0,
     ) -> Message | None:
-        """Takes a message: the one with the highest priority, or, with mode 'time', the oldest. Waits up to
-        `wait` seconds for one; None if there is none."""
+        """Take the message with the highest priority or, with mode 'time', the oldest one. Taking removes the
+        message permanently. Waits up to `wait` seconds for a message; returns None if there is none."""
         return self._background.call(
             self._async.take, queue, wait=wait, mode=mode, sender=sender, context=context
         )
@@ -98,7 +99,7 @@ class SyncQueueCalls:
         sender: int = 0,
         context: int = 0,
     ) -> list[Message]:
-        """Takes up to `limit` messages, fewer if they are large; waits up to `wait` seconds for the first."""
+        """Take up to `limit` messages, fewer if they are large. Waits up to `wait` seconds for the first."""
         return self._background.call(
             self._async.take_batch,
             queue,
@@ -110,27 +111,28 @@ class SyncQueueCalls:
         )
 
     def messages(self, queue: str, *, mode: str = "priority") -> Iterator[Message]:
-        """Takes messages of a queue as they come, for ever."""
+        """Take messages from a queue as they arrive, without end."""
         while True:
             message = self.take(queue, wait=LONG_WAIT, mode=mode)
             if message is not None:
                 yield message
 
     def lease(self, queue: str, *, wait: float = 0) -> Lease | None:
-        """Takes a message, the one with the highest priority, that comes again unless it is settled. Waits up
-        to `wait` seconds for one; None if there is none."""
+        """Lease the message with the highest priority. It is redelivered unless it is settled. Waits up to
+        `wait` seconds for a message; returns None if there is none."""
         found = self._background.call(self._async.lease, queue, wait=wait)
         return None if found is None else Lease(found, self._background)
 
     def leases(self, queue: str) -> Iterator[Lease]:
-        """Takes messages of a queue as they come, for ever; each comes again unless it is settled."""
+        """Lease messages from a queue as they arrive, without end. Each is redelivered unless it is
+        settled."""
         while True:
             lease = self.lease(queue, wait=LONG_WAIT)
             if lease is not None:
                 yield lease
 
     def browse(self, queue: str, *, after: int = 0, limit: int = 100) -> list[Message]:
-        """Messages of a queue, oldest first, without taking them."""
+        """Return messages of a queue, oldest first, without taking them."""
         return self._background.call(self._async.browse, queue, after=after, limit=limit)
 
     def request(
@@ -142,26 +144,27 @@ class SyncQueueCalls:
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> Message:
-        """Puts a request into a queue and waits for the answer to it; raises Timeout if none comes."""
+        """Put a request into a queue and wait for the reply. Raises Timeout if none comes."""
         return self._background.call(
             self._async.request, queue, body, priority=priority, headers=headers, timeout=timeout
         )
 
     def reply(self, request: Message, body: Body, *, headers: Mapping[str, str] | None = None) -> PutReceipt:
-        """Answers a message that was put with `request`."""
+        """Reply to a message that was put with `request`."""
         return self._background.ask(self._async.reply, request, body, headers=headers)
 
     def create_queue(self, queue: str) -> int:
-        """Makes a queue and answers with its id."""
+        """Create a queue and return its id."""
         return self._background.call(self._async.create_queue, queue)
 
     def delete_queue(self, queue: str) -> None:
+        """Delete a queue and its messages."""
         self._background.call(self._async.delete_queue, queue)
 
     def purge_queue(self, queue: str) -> int:
-        """Takes all messages away; answers how many there were."""
+        """Delete all messages of a queue and return their number."""
         return self._background.call(self._async.purge_queue, queue)
 
     def queues(self, *names: str) -> list[QueueState]:
-        """The queues of those names, or all."""
+        """Return the state of the named queues, or of all queues."""
         return self._background.call(self._async.queues, *names)

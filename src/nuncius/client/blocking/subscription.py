@@ -1,4 +1,4 @@
-"""Reading a subscription without asyncio: entries in order, each once, over every reconnect."""
+"""Read a subscription without asyncio: messages in order, each once, across reconnects."""
 
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
@@ -11,23 +11,24 @@ from nuncius.client.subscription import AsyncSubscription
 
 
 class Subscription:
-    """A durable place in a topic. Iterate over it to get entries as they come, in one thread at a time.
+    """A durable position in a topic. Iterate over it to read messages as they arrive, in one thread at a
+    time.
 
-    Asking for the next entry says that the one before is dealt with; it is then confirmed, in the
-    background and for many at once. With `auto_confirm=False` nothing is confirmed but by `confirm`.
-    After a crash, reading goes on after the last confirmed entry.
+    Requesting the next message marks the previous one as processed. Processed messages are confirmed in the
+    background, many at once. With `auto_confirm=False`, only `confirm` confirms. After a crash, reading
+    continues after the last confirmed message.
     """
 
     def __init__(self, background: Background, inner: AsyncSubscription, *, auto_confirm: bool) -> None:
         self.topic = inner.topic
         self.subscriber = inner.subscriber
         self._background = background
-        self._inner = inner  # never confirms by itself: it does not know what this thread has done
+        self._inner = inner  # never confirms by itself: it does not know what this thread has processed
         self._auto_confirm = auto_confirm
         self._coming: Future[list[Entry]] | None = None
         self._batch: list[Entry] = []  # under iteration; a reader may leave it and come back
         self._at = 0
-        self._done: dict[int, Entry] = {}  # by partition: the last that is dealt with
+        self._done: dict[int, Entry] = {}  # by partition: the last processed entry
         self._closed = False
 
     def __enter__(self) -> "Subscription":
@@ -47,7 +48,7 @@ class Subscription:
             self._confirm_soon()
 
     def batches(self) -> Iterator[list[Entry]]:
-        """Entries as they arrive, several at a time. A batch is of one partition."""
+        """Read messages as they arrive, several at a time. Each batch is of one partition."""
         while True:
             batch = self.next_batch()
             yield batch
@@ -55,8 +56,8 @@ class Subscription:
             self._confirm_soon()
 
     def next_batch(self, timeout: float | None = None) -> list[Entry]:
-        """The entries that come next, at least one. Raises Timeout if none come in time, SubscriptionEnded if
-        none can come any more."""
+        """Return the next messages, at least one. Raises Timeout if none arrive in time, SubscriptionEnded if
+        the subscription cannot be read any more."""
         if self._closed:
             raise errors.Closed("the subscription is closed")
         if self._at < len(self._batch):
@@ -65,8 +66,8 @@ class Subscription:
         if self._coming is None:
             self._coming = self._background.submit(self._inner.next_batch)
         try:
-            # Not cancelled when time or Ctrl-C ends the waiting: a batch that has just come
-            # would be lost to whoever goes on reading.
+            # Do not cancel on a timeout or Ctrl-C: a batch that has just arrived would be lost to the next
+            # read.
             batch = self._coming.result(timeout)
         except TimeoutError:
             raise errors.Timeout("nothing was published in time") from None
@@ -79,17 +80,17 @@ class Subscription:
         return batch
 
     def confirm(self, entry: Entry) -> None:
-        """This entry and all before it in its partition are dealt with; returns when that is stored."""
+        """Confirm this message and all before it in its partition. Returns when the position is stored."""
         self._background.call(self._inner.confirm, entry)
 
     def close(self) -> None:
-        """Confirms what is dealt with, and stops reading. The subscription stays."""
+        """Confirm the processed messages and stop reading. The subscription itself stays."""
         if self._closed:
             return
         self._closed = True
         if self._coming is not None:
             self._coming.cancel()
-        with suppress(errors.Closed):  # the client was closed before, and its subscriptions with it
+        with suppress(errors.Closed):  # the client, and its subscriptions with it, was closed before
             self._background.call(self._finish, dict(self._done) if self._auto_confirm else {})
 
     # Confirming
@@ -100,7 +101,7 @@ class Subscription:
             self._background.submit(self._confirm, done)
 
     async def _confirm(self, done: dict[int, Entry]) -> None:
-        """In the loop."""
+        """Confirm from inside the loop."""
         self._inner.confirm_soon({partition: entry.offset + 1 for partition, entry in done.items()})
 
     async def _finish(self, done: dict[int, Entry]) -> None:

@@ -1,4 +1,4 @@
-"""What a client without asyncio can do with topics."""
+"""Topic methods of the synchronous client."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -24,7 +24,7 @@ class SyncTopicCalls:
         partition: int = 0,
         timeout: float | None = None,
     ) -> Receipt:
-        """Publishes an entry; returns when it is stored. The topic is made if need be."""
+        """Publish a message and wait until it is stored. Creates the topic if it does not exist."""
         return self._background.ask(
             self._async.publish,
             topic,
@@ -45,8 +45,8 @@ class SyncTopicCalls:
         partition: int = 0,
         timeout: float | None = None,
     ) -> Future[Receipt]:
-        """Publishes an entry without waiting; the future has the receipt when it is stored. Waits only
-        while very many are open."""
+        """Publish a message without waiting. The future returns the receipt when the message is stored.
+        Blocks only while 10,000 calls are open."""
         return self._background.start(
             self._async.publish,
             topic,
@@ -67,7 +67,7 @@ class SyncTopicCalls:
         partition: int = 0,
         timeout: float | None = None,
     ) -> list[Receipt]:
-        """Publishes entries in one transaction: all of them or none."""
+        """Publish messages in one transaction: all or none."""
         return self._background.call(
             self._async.publish_batch,
             topic,
@@ -81,7 +81,8 @@ class SyncTopicCalls:
     def fetch(
         self, topic: str, partition: int = 1, offset: int = 0, limit: int = 100, *, wait: float = 0
     ) -> list[Entry]:
-        """Entries from an offset on, without a subscription."""
+        """Return messages from an offset on, without a subscription. Waits up to `wait` seconds for the
+        first."""
         return self._background.call(self._async.fetch, topic, partition, offset, limit, wait=wait)
 
     def subscribe(
@@ -94,8 +95,8 @@ class SyncTopicCalls:
         auto_confirm: bool = True,
         prefetch: int = PREFETCH,
     ) -> Subscription:
-        """Subscribes, or goes on with the subscription of that name. `start`: 'latest' or 'earliest', for a
-        new one. Read it by iterating over it."""
+        """Create a subscription, or continue the one of that name. `start` applies to a new one: 'latest' or
+        'earliest'. Iterate over the result to read messages."""
         inner = self._background.call(
             self._async.subscribe,
             topic,
@@ -108,30 +109,33 @@ class SyncTopicCalls:
         return Subscription(self._background, inner, auto_confirm=auto_confirm)
 
     def unsubscribe(self, topic: str, subscriber: str) -> None:
-        """Ends a subscription and forgets its place."""
+        """Delete a subscription and its positions."""
         self._background.call(self._async.unsubscribe, topic, subscriber)
 
     def confirm(self, topic: str, subscriber: str, partition: int, position: int) -> None:
-        """Everything below that offset has arrived."""
+        """Confirm all messages of a partition below the offset `position`."""
         self._background.call(self._async.confirm, topic, subscriber, partition, position)
 
     def subscriptions(
         self, topic: str | None = None, subscriber: str | None = None
     ) -> list[SubscriptionState]:
+        """Return the state of subscriptions: all, or those of one topic, one subscriber, or both."""
         return self._background.call(self._async.subscriptions, topic, subscriber)
 
     def create_topic(self, topic: str, *, partitions: int = 1) -> None:
+        """Create a topic."""
         self._background.call(self._async.create_topic, topic, partitions=partitions)
 
     def grow_topic(self, topic: str, partitions: int) -> None:
-        """Adds partitions until there are so many; there are never fewer afterwards."""
+        """Add partitions to a topic until it has this many. Their number never decreases."""
         self._background.call(self._async.grow_topic, topic, partitions)
 
     def delete_topic(self, topic: str) -> None:
+        """Delete a topic, its messages and its subscriptions."""
         self._background.call(self._async.delete_topic, topic)
 
     def purge_topic(self, topic: str) -> int:
-        """Makes all entries unreadable; answers how many there were."""
+        """Make all messages of a topic unreadable and return their number."""
         return self._background.call(self._async.purge_topic, topic)
 
     def set_retention(
@@ -142,9 +146,10 @@ class SyncTopicCalls:
         seconds: int | None = None,
         bytes: int | None = None,  # noqa: A002  (its unit)
     ) -> None:
-        """'forever', 'subscribers', 'time' with seconds, or 'size' with bytes a partition."""
+        """Set the retention of a topic: 'forever', 'subscribers', 'time' with `seconds`, or 'size' with
+        `bytes` per partition."""
         self._background.call(self._async.set_retention, topic, mode, seconds=seconds, bytes=bytes)
 
     def topics(self, *names: str) -> list[TopicState]:
-        """The topics of those names, or all."""
+        """Return the state of the named topics, or of all topics."""
         return self._background.call(self._async.topics, *names)

@@ -1,4 +1,4 @@
-"""Where brokers are: nuncius://host:port, or several hosts separated by commas."""
+"""Addresses of brokers: nuncius://host:port, or several hosts separated by commas."""
 
 from nuncius.client.errors import InvalidInput
 
@@ -9,7 +9,7 @@ _SCHEME = "nuncius://"
 
 
 def parse(url: str) -> list[tuple[str, int]]:
-    """The addresses of a URL, in the order in which to try them."""
+    """Return the addresses of a URL, in the order in which to try them."""
     if not url.startswith(_SCHEME):
         raise InvalidInput(f"a broker's address looks like {DEFAULT_URL}, not like {url!r}")
     return [_address(part) for part in url.removeprefix(_SCHEME).rstrip("/").split(",")]

@@ -1,8 +1,8 @@
-"""Requests and their answers over connections that come and go.
+"""Requests and their answers over connections that break and are replaced.
 
-A request is sent on the connection there is, or when there is one again. When a connection breaks, requests
-that may be repeated are sent again, in their order, on the next one; the others fail, because nobody
-knows what became of them. One timer looks after all deadlines.
+A request is sent on the current connection, or on the next one. When a connection breaks, repeatable requests
+are sent again, in their order, on the next one. The others fail, because their outcome is unknown. One timer
+checks all deadlines.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ SWEEP_SECONDS = 0.05
 CONNECT_SECONDS = 10.0
 FIRST_RETRY_SECONDS = 0.05
 LAST_RETRY_SECONDS = 2.0
-# Numbers of more than 64 bits, halves of surrogate pairs, and what is no value of the protocol at all.
+# Numbers of more than 64 bits, halves of surrogate pairs, and types that the protocol does not have.
 UNSPEAKABLE = (OverflowError, ValueError, TypeError)
 
 
 class Pending:
-    """A request that has no answer yet."""
+    """A request without an answer yet."""
 
     __slots__ = ("deadline", "done", "packet", "repeatable")
 
@@ -50,11 +50,11 @@ class Caller:
         self._closed = False
         self.on_push: Callable[[Packet], bool] = lambda packet: False
         self.on_unclaimed: Callable[[Packet], None] = lambda packet: None
-        """Gets answers that nobody waits for any more."""
+        """Receives answers to requests that were withdrawn or timed out."""
         self.on_connected: Callable[[packets.Welcome], None] = lambda welcome: None
 
     async def connect(self, timeout: float) -> None:
-        """The first connection; later ones are made as they are needed."""
+        """Open the first connection. Later connections are opened as they are needed."""
         if self._closed:
             raise errors.Closed("the client is closed")
         self._loop = asyncio.get_running_loop()
@@ -73,7 +73,7 @@ class Caller:
     def submit(
         self, packet: Packet, done: Callable[[Any], None], timeout: float, *, repeatable: bool
     ) -> None:
-        """Sends a request; `done` gets the answering packet or an exception."""
+        """Send a request. `done` receives the answer packet or an exception."""
         if self._closed:
             done(errors.Closed("the client is closed"))
             return
@@ -92,7 +92,7 @@ class Caller:
             pending.done(_cannot_be_sent(error))
 
     async def call(self, packet: Packet, timeout: float, *, repeatable: bool = True) -> Any:
-        """Sends a request and waits for the answer."""
+        """Send a request and wait for the answer."""
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def done(result: Any) -> None:
@@ -110,8 +110,8 @@ class Caller:
             raise
 
     def withdraw(self, request: int, rest: Packet | None = None) -> bool:
-        """Takes a request back. What is left of it, if anything, is asked in its place should the connection
-        break. True if the node was told; it then answers at once with what it has."""
+        """Withdraw a request. If the connection breaks, `rest` is sent in its place, if given. Return True if
+        the node was told; it then answers at once with what it has."""
         pending = self._pending.get(request)
         if pending is None:
             return False
@@ -123,7 +123,7 @@ class Caller:
         return self._link is not None
 
     def tell(self, packet: Packet) -> None:
-        """Sends a packet that has no answer, if there is a connection."""
+        """Send a packet that has no answer, if there is a connection."""
         if self._link is not None:
             self._link.send(packet)
 
@@ -148,7 +148,7 @@ class Caller:
     # Connecting
 
     async def _try_all(self) -> errors.NunciusError | None:
-        """Tries each address once; None if one of them welcomed us."""
+        """Try each address once. Return None if one of them accepts."""
         error: errors.NunciusError = errors.CannotConnect("no address to connect to")
         for _ in range(len(self._addresses)):
             host, port = self._addresses[0]

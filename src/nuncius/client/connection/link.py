@@ -1,4 +1,4 @@
-"""The client's end of one TCP connection: packets in, packets out, one write per turn of the loop."""
+"""The client's end of a TCP connection: packets in, packets out, one write per turn of the loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._loop = asyncio.get_running_loop()
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's does not inherit from it
         self._transport.write(native.MAGIC)
 
     def data_received(self, data: bytes) -> None:
@@ -54,7 +54,7 @@ class Link(asyncio.Protocol):
         self._on_lost(self)
 
     def flush(self) -> None:
-        """Sends now what would go out at the end of the turn."""
+        """Send now what would be sent at the end of the turn."""
         if self._out and not self._lost:
             data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
             self._out.clear()

@@ -1,8 +1,8 @@
-"""Counted messages on their way out.
+"""Outgoing messages, counted.
 
-Each message for a topic or queue gets the publisher's next count there, so that the broker recognises one
-that is sent again after a broken connection. Counts go up by one, therefore messages that are handed in
-during one turn of the loop travel together, as one packet, and cost little more than one.
+Each message for a topic or queue gets the publisher's next count there, so that the broker recognises a
+message that is sent again after a broken connection. Counts are consecutive; therefore messages of one turn
+of the loop share a packet, which costs little more than a single message.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class Outbox:
         self.max_rows = MAX_ROWS
 
     def publishes(self, topic: str, partition: int, timeout: float) -> PublishPile:
-        """Where entries for this topic are piled up during this turn of the loop."""
+        """Return the pile that collects messages for this topic during this turn of the loop."""
         target = (topic, partition, timeout)
         pile = self._piles.get(target)
         if pile is None or self._is_full(pile):
@@ -40,7 +40,7 @@ class Outbox:
         return pile  # type: ignore[return-value]
 
     def puts(self, queue: str, timeout: float) -> PutPile:
-        """Where messages for this queue are piled up during this turn of the loop."""
+        """Return the pile that collects messages for this queue during this turn of the loop."""
         target = (queue, timeout)
         pile = self._piles.get(target)
         if pile is None or self._is_full(pile):
@@ -49,7 +49,7 @@ class Outbox:
         return pile  # type: ignore[return-value]
 
     def _is_full(self, pile: Pile) -> bool:
-        """Whether the next message needs a new pile; this one is then on its way."""
+        """Return True, and send the pile, if the next message needs a new one."""
         if len(pile.bodies) < self.max_rows and pile.size < MAX_BYTES:
             return False
         self._send(pile)
@@ -61,10 +61,10 @@ class Outbox:
         self._piles[target] = pile
 
     async def send_now(self, pile: Pile) -> list[Any]:
-        """Messages that are one operation; answers with their results."""
+        """Send messages as one operation and return their results."""
         if pile.size > MAX_BATCH_BYTES:
             raise InvalidInput(f"a batch has at most {MAX_BATCH_BYTES} bytes, not {pile.size}")
-        self._flush()  # what was handed in before goes before
+        self._flush()  # messages handed in before are sent before
         future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         pile.whole = future
         self._send(pile)
@@ -74,8 +74,8 @@ class Outbox:
         piles, self._piles = self._piles, {}
         for pile in piles.values():
             if not self._under_way and len(pile.bodies) >= SPLIT:
-                # Nothing is under way and a pile is here: in two halves, so that one is prepared and
-                # answered while the other is stored.
+                # Nothing is in flight: send two halves, so that the node prepares and answers one while it
+                # stores the other.
                 self._send(pile.split())
             self._send(pile)
         if self._caller.link is not None:
@@ -102,7 +102,7 @@ class Outbox:
         pile.settle(answer)
 
     def _hold(self, pile: Pile) -> None:
-        """A publisher with a past has to learn how far it came; what it sends meanwhile waits."""
+        """Hold a pile until the broker has told the last count of a publisher that existed before."""
         held = self._held.get(pile.place)
         if held is not None:
             held.append(pile)

@@ -1,4 +1,4 @@
-"""Messages that travel together, column by column, with the futures of those who wait for them."""
+"""Messages that share a packet, column by column, with the futures of their callers."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -10,38 +10,38 @@ from nuncius.wire import packets
 
 
 class Pile(ABC):
-    """What piles of both kinds have in common."""
+    """Base of the piles for topics and queues."""
 
     __slots__ = ("bodies", "futures", "headers", "place", "size", "timeout", "whole")
 
     def __init__(self, place: tuple[str, str], timeout: float) -> None:
-        self.place = place  # ('topic' or 'queue', its name): whose counts they take
+        self.place = place  # ('topic' or 'queue', its name): where the messages are counted
         self.timeout = timeout
         self.size = 0  # of all bodies
         self.bodies: list[bytes] = []
         self.headers: list[str | None] = []
         self.futures: list[asyncio.Future[Any]] = []
-        self.whole: asyncio.Future[list[Any]] | None = None  # set if they are one operation
+        self.whole: asyncio.Future[list[Any]] | None = None  # set if the messages are one operation
 
     @property
     def counts(self) -> int:
-        """How many counts they take."""
+        """The number of counts that the messages use."""
         return len(self.bodies)
 
     @abstractmethod
     def packet(self, request: int, count: int) -> packets.Packet:
-        """The messages as they go out, `count` being that of the first."""
+        """Return the messages as a packet; `count` is that of the first."""
 
     @abstractmethod
     def split(self) -> "Pile":
-        """Takes the first half away."""
+        """Remove the first half and return it."""
 
     @abstractmethod
     def receipts(self, answer: Any) -> list[Any]:
-        """What the answering packet means for each message."""
+        """Return the receipt of each message from the answer packet."""
 
     def settle(self, answer: Any) -> None:
-        """Gives everybody what came: the answering packet, or an exception."""
+        """Resolve all futures with the answer packet or an exception."""
         if isinstance(answer, Exception):
             for future in [self.whole] if self.whole is not None else self.futures:
                 if not future.done():
@@ -62,7 +62,7 @@ def _half(column: list[Any]) -> list[Any]:
 
 
 def _unless_empty(column: list[str | None]) -> list[str | None] | None:
-    """A column in which nobody has anything is not sent. An empty text is something."""
+    """Return None for a column that has only None: it is not sent. An empty text counts as a value."""
     return None if column.count(None) == len(column) else column
 
 

@@ -1,7 +1,7 @@
-"""Takes that ask the same, in the same turn of the loop, travel together.
+"""Combine equal takes of one turn of the loop into one request.
 
 Twenty tasks that each wait for a message of a queue are one request for up to twenty messages, which costs
-little more than one. Who got nothing while others did goes on waiting, again together with the rest.
+little more than one. Tasks left without a message keep waiting, again as one request.
 """
 
 import asyncio
@@ -14,20 +14,20 @@ from nuncius.wire import packets
 MAX_TOGETHER = 100
 
 Question = tuple[str, int, int, int, float, float]
-"""Queue, mode, sender, context, the seconds to wait for a message, and those for everything else."""
+"""Queue, mode, sender, context, seconds to wait for a message, seconds for the request itself."""
 Taking = asyncio.Future[packets.Message | None]
 
 
 class _Party:
-    """Those who wait for the answer to one request."""
+    """Takes that wait for the answer to one request."""
 
     __slots__ = ("deadline", "question", "request", "takings", "withdrawn")
 
     def __init__(self, question: Question, deadline: float) -> None:
         self.question = question
-        self.deadline = deadline  # of the waiting, by the loop's clock
+        self.deadline = deadline  # end of the wait, by the loop's clock
         self.takings: list[Taking] = []
-        self.request = 0  # once it is sent
+        self.request = 0  # 0 until it is sent
         self.withdrawn = False
 
 
@@ -75,8 +75,8 @@ class Takers:
         return packets.Take(party.request, queue, limit, mode, sender, context, int(wait * 1000))
 
     def _left(self, party: _Party) -> None:
-        """Somebody does not wait any more: the request must not take a message for him. The node answers it
-        at once, and the others ask again."""
+        """Withdraw the request after a take was cancelled, so that it takes no message for it. The node
+        answers at once, and the remaining takes ask again."""
         waiting = [taking for taking in party.takings if not taking.done()]
         if party.request and len(waiting) < len(party.takings):
             party.takings = waiting
@@ -95,7 +95,7 @@ class Takers:
         if party.withdrawn or answer.messages:
             self._send(
                 party
-            )  # an answer has only so many bytes: there may be more, also for who does not wait
+            )  # an answer is limited in bytes: there may be more messages, also for takes that do not wait
             return
         for taking in party.takings:
             taking.set_result(None)

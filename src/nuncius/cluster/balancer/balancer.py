@@ -1,8 +1,8 @@
 """The balancer: a small reverse proxy in front of write and read managers.
 
-Writes go to the write manager, reads to the read managers in turn. A manager that does not answer is left out
-for a moment, and what can be repeated is asked of the next one. Whatever happens, a request is answered: with
-the manager's answer or with an error that names who failed.
+Writes go to the write manager, reads to the read managers in turn. A manager that does not answer is skipped
+for a moment, and repeatable requests go to the next one. Every request is answered: with the manager's answer
+or with an error that names the manager that failed.
 """
 
 import asyncio
@@ -35,15 +35,15 @@ class Balancer:
         self.managers = {kind: Managers(kind) for kind in (WRITES, READS)}
         self.clients: set[Client] = set()
         self.asked: set[Upstream] = set()
-        """Connections to managers on which an answer is due."""
+        """Connections to managers with a request in flight."""
         self.look: Callable[[], Awaitable[None]] | None = None
-        """Has `learn` called with what is known now."""
+        """Calls `learn` with the current members."""
         self.silence = Silence(self.managers, self.asked)
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
     def learn(self, members: Sequence[Member]) -> None:
-        """Who is there now."""
+        """Update the managers from the list of members."""
         for kind, role in ((WRITES, "writer"), (READS, "reader")):
             self.managers[kind].learn(
                 (member.host, member.port) for member in members if role in member.roles and member.is_alive
@@ -63,7 +63,7 @@ class Balancer:
         return bound
 
     async def close(self) -> None:
-        """No new connections; what was asked is answered."""
+        """Accept no new connections. Open requests are answered first."""
         if self._server is None:
             return
         self._server.close()

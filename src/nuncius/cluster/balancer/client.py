@@ -1,4 +1,4 @@
-"""The balancer's end of a client's connection: requests are taken one after the other and passed on whole."""
+"""The balancer's end of a client's connection: requests are read one by one and passed on whole."""
 
 import asyncio
 import re
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_REQUEST = 64 << 20
 MAX_HEADERS = 64 << 10
 MAX_WAITING = 16  # requests that a client may send ahead
-# They are about one connection, and ours are two.
+# Hop-by-hop headers: they belong to one connection, and the balancer has two.
 _OWN_HEADERS = frozenset(
     b"connection keep-alive proxy-connection te trailer transfer-encoding upgrade expect"
     b" content-length".split()
@@ -37,7 +37,7 @@ class Refused(Exception):
 
 
 class Request:
-    """What a client wants, ready to be sent."""
+    """A client's request, ready to be sent."""
 
     __slots__ = ("alive", "data", "is_head", "kind", "modern", "path", "repeatable", "tried")
 
@@ -56,8 +56,8 @@ class Request:
 
     @property
     def is_authors(self) -> bool:
-        """Whether it is in the spelling of the report's authors, whose balancer tells every failure in the
-        name of the manager."""
+        """Return True if the request is spelled as in the report, whose authors' balancer reports every
+        failure in the name of the manager."""
         return self.path.startswith(_AUTHORS_PATHS) or _AUTHORS_WORD.search(self.data) is not None
 
 
@@ -68,12 +68,12 @@ class Client(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._is_public = False  # reached from another machine
         self._waiting: deque[Request] = deque()
-        self._request: Request | None = None  # the one that is being answered
+        self._request: Request | None = None  # the request in progress
         self._upstream: Upstream | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._refused = ""  # why nothing more is read
+        self._refused = ""  # the reason why reading has stopped
         self._unfinished = 0  # bytes since the last end of a head or piece of a body
-        self.idle = asyncio.Event()  # nothing is asked that is not answered
+        self.idle = asyncio.Event()  # set while all requests are answered
         self.idle.set()
         self._reset()
 
@@ -143,12 +143,12 @@ class Client(asyncio.Protocol):
         self._size += len(name) + len(value)
         self._check(self._size, MAX_HEADERS)
         if lower == b"host" and self._is_public:
-            # Managers on this machine go by no name that others know us by.
+            # Managers on this machine do not know the public name of the balancer.
             self._headers.append(b"host: localhost\r\nx-forwarded-host: %b\r\n" % value)
         elif lower not in _OWN_HEADERS:
             self._headers.append(b"%b: %b\r\n" % (name, value))
         elif lower == b"expect" and value.lower() == b"100-continue" and self.is_idle:
-            self._transport.write(CONTINUE)  # else it would land in the middle of another answer
+            self._transport.write(CONTINUE)  # otherwise it would land in the middle of another answer
 
     def on_headers_complete(self) -> None:
         if self._parser.should_upgrade():
@@ -200,12 +200,12 @@ class Client(asyncio.Protocol):
             self._try("there is none")
 
     async def _look_and_try(self) -> None:
-        """One may have started a moment ago."""
+        """Look for managers again, then try: a manager may have started a moment ago."""
         await self._balancer.look_now()
         self._try("there is none")
 
     def _try(self, reason: str) -> None:
-        """Asks the next manager; `reason` is why the last one did not do."""
+        """Ask the next manager. `reason` says why the last one failed."""
         request = self._request
         assert request is not None
         manager = self._balancer.managers[request.kind].next(request.tried)
@@ -273,7 +273,7 @@ class Client(asyncio.Protocol):
         request, upstream = self._let_go()
         upstream.manager.rest()
         if begun:
-            self._transport.abort()  # half an answer cannot be taken back
+            self._transport.abort()  # part of an answer cannot be taken back
         elif request.repeatable:
             self._try(f"{upstream.manager} {reason}")
         else:
@@ -297,7 +297,7 @@ class Client(asyncio.Protocol):
             self._next()
 
     def _answer(self, request: Request, answer: bytes) -> bool:
-        """Answers by ourselves. Whether the connection goes on."""
+        """Answer the request without a manager. Return True if the connection stays open."""
         self._transport.write(answer.partition(END)[0] + END if request.is_head else answer)
         if request.alive:
             self._request = None
@@ -306,19 +306,19 @@ class Client(asyncio.Protocol):
         return False
 
     def _refuse(self, reason: str) -> None:
-        """What came makes no sense, and where the next request begins cannot be known."""
-        if self.is_idle:  # else it would be taken for the answer to the request before
+        """Close the connection: the input is invalid, and the start of the next request is unknown."""
+        if self.is_idle:  # otherwise it would be taken for the answer to the request before
             self._transport.write(_failure(reason))
         self._transport.close()
 
 
 def _failure(message: str, status: bytes = BAD) -> bytes:
-    """As the report's API tells it."""
+    """Build a failure in the form of the report's API."""
     return _json(status, {"status": "failure", "message": message})
 
 
 def _problem(word: str, message: str) -> bytes:
-    """As /v1 tells it."""
+    """Build a failure in the form of /v1."""
     return _json(UNAVAILABLE, {"error": word, "message": message})
 
 

@@ -1,4 +1,4 @@
-"""The managers behind a balancer: which there are, which answer, and connections to them that are kept."""
+"""The managers behind a balancer: their addresses, their state, and open connections to them."""
 
 import asyncio
 from collections.abc import Iterable
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nuncius.cluster.balancer.upstream import Upstream
 
-REST_SECONDS = 1.0  # before one that did not answer is tried again
-IDLE_SECONDS = 3.0  # a manager closes connections that idle for longer; we do it first
+REST_SECONDS = 1.0  # before a manager that did not answer is tried again
+IDLE_SECONDS = 3.0  # a manager closes connections that idle for longer; the balancer does it first
 
 WRITES = "Write Manager"
 READS = "Read Manager"
@@ -19,8 +19,9 @@ _V1 = b"/v1/"
 
 
 def kind_of(method: bytes, path: bytes) -> str:
-    """Who answers: what is about topics and producers the write manager, what is about consumers a read
-    manager; of the modern API whatever only reads goes to a read manager as well."""
+    """Choose the kind of manager for a request. Requests about topics and producers go to the write manager,
+    requests about consumers to a read manager; in the modern API, other read-only requests go to a read
+    manager too."""
     if path.startswith(_READ_PATHS) or (path.startswith(_V1) and _SUBSCRIPTIONS in path):
         return READS
     if path.startswith((b"/topics", b"/producer/", b"/broker", b"/partition")):
@@ -29,7 +30,7 @@ def kind_of(method: bytes, path: bytes) -> str:
 
 
 def is_modern(path: bytes) -> bool:
-    """Whether failures are told in the way of /v1 rather than of the report."""
+    """Return True if failures are answered in the form of /v1, not of the report."""
     return path.startswith(_V1)
 
 
@@ -49,7 +50,7 @@ class Manager:
         return self.down_until <= now and self.silent_since is None
 
     def take_idle(self, now: float) -> "Upstream | None":
-        """A connection that is likely to be open still, the one used last."""
+        """Return the most recently used connection that is likely to be still open."""
         while self.idle:
             upstream = self.idle.pop()
             if upstream.is_usable(now):
@@ -64,7 +65,7 @@ class Manager:
             upstream.close()
 
     def rest(self) -> None:
-        """It did not answer: others do, for a while."""
+        """Prefer other managers for a while: this one did not answer."""
         self.down_until = asyncio.get_running_loop().time() + REST_SECONDS
 
     def close(self) -> None:
@@ -74,7 +75,7 @@ class Manager:
 
 
 class Managers:
-    """Those of one kind, in turn."""
+    """The managers of one kind, asked in turn."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -97,20 +98,20 @@ class Managers:
 
     @property
     def silent(self) -> list[Manager]:
-        """Those that do not even say that they are alive."""
+        """Managers that do not answer even a health check."""
         return [manager for manager in self._line if manager.silent_since is not None]
 
     def __contains__(self, manager: Manager) -> bool:
         return manager in self._line
 
     def has_other(self, tried: Iterable[Manager]) -> bool:
-        """Whether there is a manager that was not tried, and of which nothing bad is known."""
+        """Return True if there is another, untried manager that is neither resting nor silent."""
         now = asyncio.get_running_loop().time()
         return any(manager.is_awake(now) for manager in self._line if manager not in tried)
 
     def next(self, tried: Iterable[Manager]) -> Manager | None:
-        """The one whose turn it is, of those that were not tried for this request. When all are resting or
-        silent, the one that has rested longest: it may be back."""
+        """Return the next manager that was not tried for this request. If all are resting or silent, return
+        the one that has rested longest: it may be back."""
         now = asyncio.get_running_loop().time()
         left = [manager for manager in self._line if manager not in tried]
         if not left:

@@ -1,10 +1,10 @@
-"""Which managers are silent: they take requests and connections, and do not even say that they are alive.
+"""Detect silent managers: they accept connections and requests but answer not even a health check.
 
-A process that was killed is known at once, because its connections end. One that was stopped, or whose
-machine hangs, keeps them. So a manager that has said nothing since a request was sent to it is asked for
-`/livez`, which needs no store. While it does not answer, new requests go to the others, and what can be
-repeated is repeated there. For the rest the client is told, a little later, that the outcome is unknown, so
-that it may go on.
+A killed process is noticed at once, because its connections end. A process that was stopped, or whose machine
+hangs, keeps them. So a manager that has sent nothing since a request is asked for `/livez`, which needs no
+store. While it does not answer, new requests go to the other managers, and repeatable requests are repeated
+there. Clients with other requests are told, a little later, that the outcome is unknown, so that they can
+continue.
 """
 
 import asyncio
@@ -16,15 +16,15 @@ from nuncius.cluster.balancer.upstream import Upstream
 
 log = logging.getLogger(__name__)
 
-WORDLESS_SECONDS = 0.25  # since a request was sent, before its manager is asked whether it is alive
-ALIVE_SECONDS = 0.4  # for the answer to that
-AGAIN_SECONDS = 0.2  # until it is asked again
+WORDLESS_SECONDS = 0.25  # after a request was sent, before its manager gets a health check
+ALIVE_SECONDS = 0.4  # for the answer to the health check
+AGAIN_SECONDS = 0.2  # until the next health check
 GIVE_UP_SECONDS = 3.0  # of silence, for requests that cannot be repeated
 _ALIVE = b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 
 
 class Silence:
-    """Mark the managers that are silent, and take back what waits for them."""
+    """Mark silent managers and withdraw the requests that wait for them."""
 
     def __init__(self, managers: Mapping[str, Managers], asked: Iterable[Upstream]) -> None:
         self._managers = managers
@@ -36,7 +36,7 @@ class Silence:
             task.cancel()
 
     def look(self) -> None:
-        """Begin to watch managers that have said nothing since they were asked, where there are others."""
+        """Start to watch managers that have sent nothing since a request, if there are other managers."""
         loop = asyncio.get_running_loop()
         for upstream in self._asked:
             manager, since = upstream.manager, upstream.asked_at
@@ -46,8 +46,7 @@ class Silence:
                 self.watched[manager] = loop.create_task(self._watch(manager))
 
     async def _watch(self, manager: Manager) -> None:
-        """Ask a manager whether it is alive until it is, or until it is known to have ended and nothing waits
-        for it."""
+        """Check a manager until it answers, or until it has left the cluster and no request waits for it."""
         loop = asyncio.get_running_loop()
         try:
             while not await is_alive(manager):
@@ -73,7 +72,7 @@ class Silence:
 
 
 async def is_alive(manager: Manager) -> bool:
-    """Whether a manager says in time that it is alive. One that cannot be reached is not."""
+    """Return True if a manager answers a health check in time. An unreachable manager does not."""
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(ALIVE_SECONDS):

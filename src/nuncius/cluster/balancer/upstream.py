@@ -1,6 +1,6 @@
 """The balancer's end of a connection to a manager.
 
-Answers pass as they come; the parser only tells where they end.
+Answers are passed on as they arrive; the parser only finds their end.
 """
 
 import asyncio
@@ -13,23 +13,23 @@ from nuncius.cluster.balancer.managers import IDLE_SECONDS, Manager
 
 CONNECT_SECONDS = 2.0
 MAX_COMPLAINT = 64 << 10
-REFUSING = 400  # from this status on the request failed
-FAILING = 500  # from this status on it is the manager that failed, not the request
+REFUSING = 400  # from this status on, the request failed
+FAILING = 500  # from this status on, the manager failed and not the request
 
 
 class Answering(Protocol):
-    """What waits for the answer."""
+    """The receiver of an answer."""
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether the request may be sent to another manager, too."""
+        """True if the request may also be sent to another manager."""
 
     @property
     def has_alternative(self) -> bool:
-        """Whether there is another manager that was not asked yet."""
+        """True if there is another manager that was not asked yet."""
 
     def answer_begins(self, status: int) -> bool:
-        """Whether the answer is to be passed on; if not, it is read and dropped."""
+        """Return True if the answer is to be passed on; otherwise it is read and dropped."""
 
     def answer_part(self, data: bytes) -> None: ...
 
@@ -93,12 +93,12 @@ class Upstream(asyncio.Protocol):
 
     @property
     def status(self) -> int:
-        """Of an answer that has begun."""
+        """The status of an answer that has begun."""
         return int(self._parser.get_status_code())
 
     @property
     def complaint(self) -> str:
-        """What a manager said, of an answer that is not passed on."""
+        """The manager's message, from an answer that is not passed on."""
         try:
             return str(msgspec.json.decode(self._said)["message"])
         except (msgspec.DecodeError, KeyError, TypeError):
@@ -108,12 +108,12 @@ class Upstream(asyncio.Protocol):
         return not self._lost and now - self._idle_since < IDLE_SECONDS
 
     def give_up(self, reason: str) -> None:
-        """Nobody waits any longer."""
+        """Stop waiting for the answer."""
         self._transport.abort()
         self._fail(reason)
 
     def leave(self) -> None:
-        """The client has gone; so does this connection, because its answer is nobody's."""
+        """End the connection after its client has left, because its answer has no receiver."""
         self._client = None
         self._transport.abort()
 
@@ -140,7 +140,7 @@ class Upstream(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         client = self._client
         self.manager.heard_at = self._loop.time()
-        if client is None:  # nothing was asked
+        if client is None:  # no request is open
             self._transport.abort()
             return
         try:
@@ -159,14 +159,14 @@ class Upstream(asyncio.Protocol):
         if self._client is None:
             return
         if self._begun and not self._complete and not self._keep:
-            self._finish(keep=False)  # an answer that ends with its connection
+            self._finish(keep=False)  # the end of the connection ends the answer
         else:
             self._fail("closed the connection")
 
     def _finish(self, *, keep: bool) -> None:
         client, self._client = self._client, None
         if keep and not self._lost:
-            self._transport.resume_reading()  # a slow client may have had us pause at the very end
+            self._transport.resume_reading()  # a slow client may have paused reading at the very end
             self._idle_since = self._loop.time()
             self.manager.idle.append(self)
         else:
@@ -186,7 +186,7 @@ class Upstream(asyncio.Protocol):
         if status < 200:
             return
         self._begun = True
-        self._keep = self._parser.should_keep_alive()  # it forgets when the message is complete
+        self._keep = self._parser.should_keep_alive()  # the parser forgets this when the message is complete
         assert self._client is not None
         self._passing = self._client.answer_begins(status)
         if self._is_head:

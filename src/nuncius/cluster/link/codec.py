@@ -1,7 +1,7 @@
-"""What nodes of a cluster say to each other, as bytes.
+"""The messages between the nodes of a cluster, as bytes.
 
-A frame is four bytes of length and a MessagePack array. Requests and answers travel in piles: whatever came
-up in one turn of the loop is one frame, so that under load the price of a frame is shared by hundreds.
+A frame is four bytes of length and a MessagePack array. All requests, or answers, of one turn of the loop
+share a frame, so that under load hundreds share its cost.
 """
 
 import struct
@@ -25,7 +25,7 @@ _length = struct.Struct(">I")
 
 
 class Moved(BrokerError):
-    """The partition is served elsewhere by now; nothing was stored."""
+    """The partition is now served by another broker; nothing was stored."""
 
 
 class Send(msgspec.Struct, array_like=True, gc=False):
@@ -46,7 +46,7 @@ class Send(msgspec.Struct, array_like=True, gc=False):
 
 
 class Look(msgspec.Struct, array_like=True, gc=False):
-    """Entries to be read, of a partition in the broker's own store."""
+    """Entries to be read from a partition in the broker's own store."""
 
     id: int
     partition_id: int
@@ -68,7 +68,7 @@ class Sent(msgspec.Struct, array_like=True, gc=False):
 
 
 class Found(msgspec.Struct, array_like=True, gc=False):
-    """`entries` is None where there is nothing yet."""
+    """Entries that were read; None if there are none yet."""
 
     id: int
     entries: Entries | None
@@ -97,7 +97,7 @@ _KINDS: dict[str, type[Exception]] = {
 
 
 def failure(number: int, error: Exception) -> Failed:
-    """An error as the other node is told; what is none of ours may or may not have stored something."""
+    """Convert an exception for the other node. An unknown exception means that the outcome is unknown."""
     for kind, cls in _KINDS.items():
         if isinstance(error, cls):
             return Failed(number, kind, str(error))
@@ -120,7 +120,7 @@ M = TypeVar("M", Requests, Answers)
 
 
 class Decoder(Generic[M]):
-    """Frames out of bytes as they come. Raises ValueError when they make no sense."""
+    """Decodes frames from chunks of bytes. Raises ValueError for invalid input."""
 
     def __init__(self, kind: type[M]) -> None:
         self._decode: Callable[[memoryview], M] = msgspec.msgpack.Decoder(kind).decode
@@ -129,7 +129,7 @@ class Decoder(Generic[M]):
 
     @property
     def incomplete(self) -> int:
-        """Bytes of a frame whose end has not come yet."""
+        """The number of bytes of an incomplete frame."""
         return len(self._buffer)
 
     def receive(self, data: bytes) -> Iterator[M]:

@@ -1,9 +1,9 @@
 """A node's end of the connection to one broker.
 
-Everything that is sent carries an identity: the caller's own, or one of the connection's with a count. So
-what was under way when a connection broke can be sent again, to this broker or, where the entries belong to
-the common store, to another one, and is stored once. The identity is the connection's and not the node's
-because two connections do not keep each other's order.
+All entries carry an identity: the caller's own, or one of the connection with a count. So entries in flight
+on a broken connection can be sent again, to this broker or, if they belong to the common store, to another
+one, and are stored once. The identity belongs to the connection and not to the node, because two connections
+do not keep each other's order.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ FRAME_BYTES = 4 << 20
 
 
 class Forward:
-    """Entries on their way to a broker. `done` gets a Placed or an exception, `lost` is called instead when
-    the connection broke: `was_sent` tells whether the broker may have seen them. What belongs to one `stream`
-    keeps its order."""
+    """Entries in flight to a broker. `done` receives a Placed or an exception. If the connection breaks,
+    `lost` is called instead, and `was_sent` tells whether the broker may have seen the entries. Entries of
+    one `stream` keep their order."""
 
     __slots__ = ("deadline", "done", "lost", "send", "stream", "was_sent")
 
@@ -41,11 +41,12 @@ class Forward:
         self.lost = lost
         self.stream = stream
         self.was_sent = False
-        self.deadline = 0.0  # until when to look for a broker, once there is none
+        self.deadline = 0.0  # end of the search for a broker, if there is none
 
 
 class Link(asyncio.Protocol):
-    """Connects when it is first used; afterwards `is_down` until `probe` finds the broker again."""
+    """A connection to a broker, opened on first use. After a failure it `is_down` until `probe`
+    reconnects."""
 
     def __init__(self, host: str, port: int, name: str, flushed: Callable[[], None] = lambda: None) -> None:
         self.host = host
@@ -70,7 +71,7 @@ class Link(asyncio.Protocol):
     # Requests
 
     def forward(self, forward: Forward) -> None:
-        """Sends entries with the next frame."""
+        """Send entries with the next frame."""
         send = forward.send
         self._last_id += 1
         send.id = self._last_id
@@ -87,7 +88,7 @@ class Link(asyncio.Protocol):
         self._flush_soon()
 
     def look(self, call: FetchCall) -> None:
-        """Reads entries of a partition in the broker's own store."""
+        """Read entries of a partition in the broker's own store."""
         self._last_id += 1
         self._note_begin()
         self._looks[self._last_id] = call
@@ -95,7 +96,8 @@ class Link(asyncio.Protocol):
         self._flush_soon()
 
     def probe(self, patience: float) -> None:
-        """Tries to connect, if it does not already; and ends a connection that hangs for so many seconds."""
+        """Connect if there is no connection. Abort one whose broker has not answered for `patience`
+        seconds."""
         if self._transport is None:
             self._connect()
         elif self.is_waiting and self._loop.time() - self._heard_at > patience:
@@ -103,12 +105,12 @@ class Link(asyncio.Protocol):
             self._transport.abort()
 
     async def probed(self) -> None:
-        """Returns when it is known whether the broker is there."""
+        """Wait until an attempt to connect has ended."""
         if self._connecting is not None:
             await asyncio.wait([self._connecting])
 
     def leave(self) -> None:
-        """For good. What is under way goes back to whoever sent it."""
+        """Close for good. Unanswered requests return to their senders."""
         if self._connecting is not None:
             self._connecting.cancel()
         if self._transport is not None:
@@ -189,7 +191,7 @@ class Link(asyncio.Protocol):
         self._give_back()
 
     def _give_back(self) -> None:
-        """What is not answered goes back, in order, to whoever sent it."""
+        """Return unanswered requests to their senders, in order."""
         self.is_down = True
         self._connections += 1
         self._counts = {}
@@ -199,4 +201,4 @@ class Link(asyncio.Protocol):
         for forward in forwards.values():
             forward.lost(forward)
         for look in looks.values():
-            look.done(None)  # as if there were nothing: the reader goes on with other partitions
+            look.done(None)  # as if there were no entries: the reader continues with other partitions

@@ -1,4 +1,4 @@
-"""A broker's end: what other nodes send is stored, what they ask for is read."""
+"""A broker's end of the link: stores entries from other nodes, and reads entries for them."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ class LinkServer:
         return bound
 
     async def close(self) -> None:
-        """No new requests; those under way are answered."""
+        """Accept no new requests. Those in progress are answered."""
         if self._server is None:
             return
         self._server.close()
@@ -45,7 +45,7 @@ class LinkServer:
         self.hang_up()
 
     def hang_up(self) -> None:
-        """No more connections, and the end of those there are."""
+        """Stop accepting connections and end the open ones."""
         if self._server is not None:
             self._server.close()
         for peer in list(self.peers):
@@ -53,14 +53,14 @@ class LinkServer:
 
 
 class Peer(asyncio.Protocol):
-    """Another node's connection."""
+    """The connection of another node."""
 
     def __init__(self, server: LinkServer) -> None:
         self._server = server
         self._decoder = link_codec.requests()
         self._answers = Answers([], [], [])
-        self._open = 0  # requests that are not answered
-        self._sizes: dict[int, int] = {}  # bytes of those that are to be stored
+        self._open = 0  # unanswered requests
+        self._sizes: dict[int, int] = {}  # bytes of entries to be stored, by request
         self._idle = asyncio.Event()
         self._idle.set()
         self._flushing = False
@@ -97,7 +97,7 @@ class Peer(asyncio.Protocol):
             footprint.cut_off(STOPPED)
 
     def _cut_off(self, reason: str) -> None:
-        """The other node sends again what was not answered."""
+        """Abort the connection. The other node sends unanswered requests again."""
         host, port, *_ = self.transport.get_extra_info("peername")
         cut_offs.note("link", f"{host}:{port}", reason)
         self.transport.abort()
@@ -132,7 +132,7 @@ class Peer(asyncio.Protocol):
         self._flush()
 
     def end(self) -> None:
-        """What is answered is still sent."""
+        """End the connection. Answers are still sent if no request is open."""
         if self._idle.is_set():
             self.transport.close()
         else:

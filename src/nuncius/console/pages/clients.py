@@ -1,4 +1,4 @@
-"""Clients: who is connected where, who is known by name, and who has been silent for too long."""
+"""Clients: open connections, named clients, and inactive producers and consumers."""
 
 from datetime import datetime
 from typing import Any
@@ -127,7 +127,7 @@ _ORDER = {
 
 
 def page_of(answers: list[Answer] | Any, wish: Wish) -> Page[Row]:
-    """Connections of all nodes together, searched, sorted and cut."""
+    """Merge the connections of all nodes; search, sort and page them."""
     word = wish.search.lower()
     found = [
         (answer, each)
@@ -137,7 +137,7 @@ def page_of(answers: list[Answer] | Any, wish: Wish) -> Page[Row]:
     ]
 
     def place(item: tuple[Answer, dict[str, Any]]) -> tuple[Any, ...]:
-        """Equals stand in the order of their numbers, which ids end with."""
+        """Sort key. Equal values are ordered by the number at the end of the id."""
         answer, said = item
         value = answer.node if wish.sort == "node" else said.get(_ORDER.get(wish.sort, ""))
         known = (True, value) if value is not None else (False, 0)

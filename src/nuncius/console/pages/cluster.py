@@ -1,4 +1,4 @@
-"""The cluster: its nodes and what each does, who serves which partitions, and the ring."""
+"""The cluster: its nodes with their roles, the placement of partitions, and the ring."""
 
 from datetime import UTC, datetime
 from typing import Any

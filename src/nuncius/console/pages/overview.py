@@ -1,4 +1,4 @@
-"""The overview: what passes, what lies, who is there, and whether anything is wrong."""
+"""The overview: message rates, totals, connections, nodes, and alarms."""
 
 from fastapi import Request
 from nicegui import ui

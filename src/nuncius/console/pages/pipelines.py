@@ -1,4 +1,4 @@
-"""Pipelines: jobs on Spark, their runs, how far they got, and the reports they wrote."""
+"""Pipelines: jobs on Spark, their runs, their progress, and their reports."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ RUNS = (
 )
 NO_JOB = "No job has run on this store yet. List the jobs with: nuncius pipeline jobs"
 KINDS = {".html": "text/html", ".json": "application/json", ".txt": "text/plain"}
-# A report is somebody's page: it may look as it likes, and do nothing.
+# A report is untrusted content: it may have any style, but runs no script.
 ALONE = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
@@ -99,14 +99,15 @@ def register(console: Console) -> None:
 
 
 async def find(console: Console, run: object) -> RunFacts | None:
-    """What a browser asks for may be anything."""
+    """Find a run. The argument comes from a browser and may be anything."""
     if not isinstance(run, int) or not 0 < run < 2**63:
         return None
     return await console.facts.pipelines.run(run)
 
 
 def report_of(run: RunFacts) -> Path | None:
-    """The page that a run wrote. A path in the store may be anybody's: what looks like a report is one."""
+    """Return the path of a run's report, if it looks like one. Any program may have written the path into the
+    store."""
     said = run.report or run.settings.get("report")
     if not isinstance(said, str) or Path(said).suffix not in KINDS or not Path(said).is_absolute():
         return None

@@ -1,4 +1,4 @@
-"""One queue: what is in it, and what can be done with it."""
+"""One queue: its messages, and changes to them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The store: its size, what holds up vacuum, what is slow, and recommendations."""
+"""The store: its size, obstacles to vacuum, slow batches, and recommendations."""
 
 from fastapi import Request
 from nicegui import ui

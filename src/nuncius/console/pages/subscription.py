@@ -1,4 +1,4 @@
-"""One subscription: where it stands in each partition, and where it could go."""
+"""One subscription: its position in each partition, and changes to it."""
 
 from datetime import datetime
 from typing import Any
@@ -165,7 +165,7 @@ class SubscriptionPage:
 
 
 def chosen(fields: dict[str, Any]) -> str | datetime | dict[int, int]:
-    """The place that the form names."""
+    """Return the position that the form names."""
     where = fields["where"]
     if where == TIME:
         time_given = parse_time(fields["time"] or "")

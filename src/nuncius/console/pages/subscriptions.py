@@ -104,7 +104,7 @@ def row(facts: SubscriptionFacts, connected: int) -> Row:
 
 
 def consumers(facts: SubscriptionFacts, connected: int) -> int:
-    """How many consume: members of a group, a consumer over HTTP that is active, and connections."""
+    """Count consumers: members of a group, an active consumer over HTTP, and connections."""
     return facts.members + facts.is_consuming + connected
 
 

@@ -1,4 +1,4 @@
-"""One topic: its partitions, what is in them, and what can be done with it."""
+"""One topic: its partitions, its messages, and changes to it."""
 
 import asyncio
 from typing import Any

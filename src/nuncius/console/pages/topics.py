@@ -85,7 +85,7 @@ def row(facts: TopicFacts, published: float | None) -> Row:
 
 
 def kept(retention: Retention) -> str:
-    """A topic's retention in words."""
+    """Describe a topic's retention in words."""
     if retention.mode == "subscribers":
         return "until all subscribers have it"
     if retention.mode == "time":

@@ -1,4 +1,4 @@
-"""Sentences on what is wrong and what to do about it."""
+"""Problems, with recommendations."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What is in a message, as text that can do no harm: nothing here makes HTML, and what is long is cut."""
+"""Message bodies as harmless text: nothing here produces HTML, and long bodies are cut."""
 
 import json
 
@@ -16,13 +16,13 @@ def is_text(body: bytes) -> bool:
 
 
 def as_text(body: bytes) -> str:
-    """The first characters; what is not text is shown as what it is."""
+    """Return the first characters as text. Invalid and control characters are made visible."""
     shown = body[:SHOWN_BYTES].decode("utf-8", "replace")
     return "".join(visible(character) for character in shown)
 
 
 def as_json(body: bytes) -> str | None:
-    """Indented, or None if it is not JSON or too long to be shown as such."""
+    """Return indented JSON, or None if the body is not JSON or too long."""
     if len(body) > SHOWN_BYTES:
         return None
     try:
@@ -33,7 +33,7 @@ def as_json(body: bytes) -> str | None:
 
 
 def as_hex(body: bytes) -> str:
-    """Offsets, bytes, and the characters they stand for."""
+    """Return offsets, bytes, and the characters they stand for."""
     shown = body[: SHOWN_BYTES // 4]
     lines = []
     for start in range(0, len(shown), _HEX_ROW):
@@ -44,8 +44,8 @@ def as_hex(body: bytes) -> str:
 
 
 def preview(start: bytes, size: int) -> str:
-    """One short line of a body whose first bytes these are."""
-    # The cut may have gone through the middle of a character; the mark it leaves is no news.
+    """Return one short line for a body that starts with these bytes."""
+    # The cut may have split a character; the replacement mark it leaves is dropped.
     text = start.decode("utf-8", "replace").rstrip("\N{REPLACEMENT CHARACTER}")
     shown = "".join(" " if character in "\r\n\t" else visible(character) for character in text)
     if len(shown) > PREVIEW_CHARACTERS or len(start) < size:
@@ -54,7 +54,8 @@ def preview(start: bytes, size: int) -> str:
 
 
 def visible(character: str) -> str:
-    """Controls as pictures of themselves; marks that turn writing round as their code."""
+    """Show control characters as symbols, and other unprintable ones, such as text direction marks, as
+    codes."""
     if character.isprintable() or character in "\n\r\t":
         return character
     code = ord(character)
@@ -64,7 +65,7 @@ def visible(character: str) -> str:
 
 
 def file_name(*words: object) -> str:
-    """For a download: nothing that a file system or a shell takes for more than a name."""
+    """Build a file name for a download, without characters that a file system or a shell interprets."""
     joined = "-".join(str(word) for word in words)
     kept = "".join(character if character.isalnum() or character in "-_." else "_" for character in joined)
     return kept.lstrip(".")[:100] + ".bin"

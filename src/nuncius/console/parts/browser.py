@@ -1,4 +1,4 @@
-"""Looking through a topic: from an offset on, from a time on, or at what comes in."""
+"""Browse a topic: from an offset on, from a time on, or live."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -51,7 +51,7 @@ class Browser:
             options = {n: f"Partition {n}" for n in range(1, partitions + 1)}
             self._of = ui.select(options, value=1, on_change=self._turned)
             self._of.props('dense outlined aria-label="Partition"')
-            # One field each: a field that serves both would have to be emptied while somebody types into it.
+            # A shared field would have to be emptied while the visitor types into it.
             self._places = {
                 OFFSET: self._field("Offset", "0"),
                 TIME: self._field("Time, in UTC", "2026-01-31 12:00"),
@@ -95,12 +95,12 @@ class Browser:
             field.set_visibility(self._mode == mode)
 
     async def _turned(self) -> None:
-        """To another partition, and there to the same place; if none has been typed yet, that comes first."""
+        """Show another partition from the same position. Does nothing if no position has been typed yet."""
         if self._mode == OFFSET or self._places[TIME].value:
             await self._gone()
 
     async def _gone(self) -> None:
-        if self._mode == TAIL:  # pressed before the page heard that there is nothing to go to any more
+        if self._mode == TAIL:  # pressed before the page learned that the mode has changed
             return
         try:
             self._begin(str(self._places[self._mode].value or ""))
@@ -121,7 +121,7 @@ class Browser:
             self._offset = int(text or 0)
 
     async def _step(self, direction: int) -> None:
-        """The entries before or after those that are shown."""
+        """Show the messages before or after the current ones."""
         if direction > 0 and self._shown:
             self._offset = self._shown[-1].offset + 1
         elif direction < 0:

@@ -1,4 +1,4 @@
-"""Figures with a name, that change while one looks."""
+"""Named figures that are updated while the page is open."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,10 +10,10 @@ from nuncius.console.parts.words import number
 
 
 class Cards:
-    """A row of figures. Which there are is fixed; what they say is not."""
+    """A row of figures with fixed names and changing values."""
 
     def __init__(self, names: Sequence[str], leads: Mapping[str, str] | None = None) -> None:
-        """`leads`: to which page of ours a figure leads."""
+        """Build the cards. `leads` has the page that a figure links to."""
         self._values: dict[str, ui.label] = {}
         self._notes: dict[str, ui.label] = {}
         with ui.element("div").classes("cards four" if len(names) > 6 else "cards"):
@@ -32,7 +32,7 @@ class Cards:
 
 
 class Bars:
-    """A few counts beside each other."""
+    """A bar chart of a few counts."""
 
     def __init__(self, names: Sequence[str], label: str) -> None:
         self._columns: list[tuple[Plain, ui.element]] = []
@@ -45,7 +45,7 @@ class Bars:
                 self._columns.append((count, fill))
 
     def show(self, counts: Sequence[int], bound: int | None = None) -> None:
-        """`bound`: as far as was counted; there may be more of what reached it."""
+        """Show counts. Counting stopped at `bound`: a count that reached it is shown with a plus."""
         top = max([*counts, 1])
         for (label, fill), count in zip(self._columns, counts, strict=True):
             label.text = number(count, is_exact=bound is None or count < bound) if count else ""

@@ -1,4 +1,4 @@
-"""Buttons for the rows of a table that a visitor has chosen; before that they can do nothing."""
+"""Buttons for the selected rows of a table; they are disabled while none is selected."""
 
 from collections.abc import Awaitable, Callable
 

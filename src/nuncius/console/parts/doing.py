@@ -1,4 +1,4 @@
-"""How a page changes something: it asks first, does it, and says what it did or why not."""
+"""Change something from a page: ask first, do it, and show the result or the error."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ EXPECTED = (BrokerError, StoreError, ReadOnly, NodeDoesNotAnswer)
 
 
 async def sure(question: str, button: str, *, danger: bool = True) -> bool:
-    """Whether the visitor really wants it."""
+    """Ask the visitor to confirm. Return True if confirmed."""
     with ui.dialog() as dialog, ui.card().props('role="alertdialog"'):
         ui.label(question)
         with ui.element("div").classes("buttons"):
@@ -27,7 +27,7 @@ async def sure(question: str, button: str, *, danger: bool = True) -> bool:
 
 
 async def say(work: Awaitable[str]) -> bool:
-    """Does it and says what came of it."""
+    """Await a change and show its result. Return False if it failed."""
     try:
         text = await work
     except EXPECTED as error:
@@ -38,7 +38,7 @@ async def say(work: Awaitable[str]) -> bool:
 
 
 class Form:
-    """A dialog with fields; what they say is handed to `act` when the visitor agrees."""
+    """A dialog with fields, whose values are passed to `act` when the visitor submits it."""
 
     def __init__(self, title: str, button: str, act: Callable[[dict[str, Any]], Awaitable[str]]) -> None:
         self._act = act
@@ -79,7 +79,7 @@ class Form:
         return self
 
     def only(self, choice: str, needed: Mapping[str, str]) -> "Form":
-        """Shows each of these fields only as long as the choice is the one that needs it."""
+        """Show each of these fields only while `choice` has the value that needs it."""
 
         def arrange() -> None:
             for name, value in needed.items():
@@ -93,7 +93,7 @@ class Form:
         self._dialog.open()
 
     async def _agreed(self) -> None:
-        """Once, however often the visitor presses."""
+        """Submit once, even if the visitor presses repeatedly."""
         if not self._button.enabled:
             return
         self._button.disable()

@@ -1,4 +1,4 @@
-"""What is around every page: its name, the way to the others, light and dark, keys, what keeps it live."""
+"""The frame of every page: title, navigation, theme, keys, live updates."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterator
@@ -44,7 +44,7 @@ _SCRIPT = (
 
 
 class Frame:
-    """One page in the making."""
+    """A page under construction."""
 
     def __init__(self, visit: Visit) -> None:
         self.visit = visit
@@ -58,7 +58,7 @@ class Frame:
         return not self.console.read_only
 
     async def live(self, refresh: Callable[[], Awaitable[None]], seconds: float = LIVE_SECONDS) -> None:
-        """Refreshes now and then, as long as the page is open. A store that is away is said, not suffered."""
+        """Refresh the page regularly while it is open. If the store is away, the page says so."""
 
         async def again() -> None:
             try:
@@ -106,7 +106,7 @@ def frame(console: Console, request: Request, title: str, page: str) -> Iterator
 
 
 def _way(title: str, page: str) -> None:
-    """Whose console this is, and the page that a page of one thing belongs to."""
+    """Show the brand, a link to the list that this page belongs to, and the title."""
     with shape("a", href="./", **{"aria-label": "Nuncius, the overview"}).classes("brand"):
         ui.html(icon.SVG, sanitize=False).props("aria-hidden=true")
         Plain("span", "Nuncius").classes("gt-xs")

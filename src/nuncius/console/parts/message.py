@@ -1,4 +1,4 @@
-"""A message, opened: what is known of it and what is in it, as text, JSON or bytes."""
+"""A message in a dialog: its properties and its body, as text, JSON or bytes."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ VIEWS = {"text": "Text", "json": "JSON", "hex": "Hex"}
 class Button:
     label: str
     act: Callable[[], Awaitable[bool]]
-    """Answers whether the message is dealt with; then it is closed."""
+    """Returns True if the message is done; then the dialog closes."""
     icon: str | None = None
 
 
 class Viewer:
-    """One dialog for all messages of a page."""
+    """A dialog that shows the messages of a page."""
 
     def __init__(self) -> None:
         self._dialog = ui.dialog()

@@ -1,4 +1,4 @@
-"""Elements with nothing but text in them, whatever that text is."""
+"""Elements that contain only text, never markup."""
 
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
@@ -7,7 +7,7 @@ Value = str | float
 
 
 class Plain(TextElement):
-    """An HTML or SVG element of any kind; its text is never taken for markup."""
+    """An HTML or SVG element of any kind; its text is never interpreted as markup."""
 
     def __init__(self, tag: str, text: str, **attributes: Value) -> None:
         super().__init__(tag=tag, text=text)
@@ -20,5 +20,5 @@ def attribute(element: ui.element, name: str, value: Value) -> None:
 
 
 def link(text: str, href: str) -> Plain:
-    """`href` is ours, and relative."""
+    """Create a link. `href` is relative, and not from outside."""
     return Plain("a", text, href=href).classes("name")

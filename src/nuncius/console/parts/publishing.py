@@ -1,10 +1,10 @@
-"""Headers as somebody types them."""
+"""Parse headers that a visitor typed."""
 
 from nuncius.broker.errors import InvalidInput
 
 
 def parse_headers(text: str) -> dict[str, str]:
-    """`name: value`, one a line."""
+    """Parse `name: value`, one per line."""
     found: dict[str, str] = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         name, colon, value = line.partition(":")

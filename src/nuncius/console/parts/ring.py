@@ -1,4 +1,4 @@
-"""The ring, drawn as one: an arc for the keys of each place, in its node's colour."""
+"""A drawing of the ring: an arc for the keys of each place, in its node's colour."""
 
 from collections.abc import Sequence
 from math import cos, pi, sin
@@ -59,13 +59,13 @@ def _arc(start: int, end: int, is_whole: bool, colour: str) -> None:
 
 
 def point(place: int, radius: float) -> tuple[float, float]:
-    """Where a place on the circle is; 0 is at the top, and it goes round like a clock."""
+    """Return the coordinates of a place on the circle; 0 is at the top, and places go clockwise."""
     angle = 2 * pi * place / CIRCLE - pi / 2
     return MIDDLE + radius * cos(angle), MIDDLE + radius * sin(angle)
 
 
 def places_of(said: Sequence[dict[str, Any]]) -> tuple[RingPlace, ...]:
-    """The places that a node tells of."""
+    """Read the places from a node's answer."""
     found = sorted((int(each["place"]), str(each["node"])) for each in said)
     return tuple(
         RingPlace(place, node, ((place - found[n - 1][0]) % CIRCLE) / CIRCLE or 1.0)

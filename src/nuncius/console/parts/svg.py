@@ -1,4 +1,4 @@
-"""Pictures out of elements, so that no text from outside is ever taken for markup."""
+"""Pictures made of elements, so that no text from outside is interpreted as markup."""
 
 from nicegui import ui
 
@@ -6,7 +6,7 @@ from nuncius.console.parts.plain import Plain, Value, attribute
 
 
 def words(text: str, **attributes: Value) -> Plain:
-    """Text inside a picture."""
+    """Create text inside a picture."""
     return Plain("text", text, **attributes)
 
 
@@ -22,7 +22,7 @@ def picture(width: float, height: float, label: str) -> ui.element:
 
 
 class Sparkline:
-    """The last values of something, the latest at the right."""
+    """A line of the latest values, the newest at the right."""
 
     def __init__(self, label: str, points: int = 60) -> None:
         self._points = points
@@ -43,7 +43,8 @@ class Sparkline:
 
 
 def points(values: list[float], width: int, height: float) -> str:
-    """The corners of a line through the values, from the highest at the top to zero at the bottom."""
+    """Return the corners of a line through the values, scaled from zero at the bottom to the highest at the
+    top."""
     top = max([*values, 1e-9])
     first = width - len(values)
     return " ".join(

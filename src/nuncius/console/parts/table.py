@@ -1,4 +1,4 @@
-"""A table whose rows are sorted, searched and cut in the store, and which shows them as text."""
+"""A table that the store sorts, searches and pages, and that shows its rows as text."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,38 +26,38 @@ class Column:
     name: str
     label: str
     sort: str | None = None
-    """By which the store sorts it, if it does."""
+    """The name by which the store sorts the column; None: it is not sortable."""
     reverse: bool = False
-    """What is shown goes down as the store's order goes up, as ages do."""
+    """The shown values fall as the store's order rises, as ages do."""
     number: bool = False
     wide: bool = False
-    """Only where there is room."""
+    """Shown only on wide screens."""
     kind: str = ""
-    """"link" leads to the row's `href`, "open" calls back with its `key`, "state" has its colour."""
+    """"link" links to the row's `href`, "open" calls back with its `key`, "state" has its colour."""
 
 
 @dataclass(slots=True)
 class Paged:
-    """A table over a listing. `look` answers a wish with rows of text, which all have a `key`."""
+    """A table over a listing. `look` returns the rows for a wish, as text; every row has a `key`."""
 
     label: str
     columns: Sequence[Column]
     look: Callable[[Wish], Awaitable[Page[Row]]]
     wish: Wish = field(default_factory=Wish)
     searched: str | None = None
-    """What the search box says; None: there is none."""
+    """The placeholder of the search box; None: there is no search box."""
     on_open: Callable[[Any], Awaitable[None]] | None = None
     empty: str = "There is nothing here yet."
     on_choice: Callable[[int], object] | None = None
-    """Hears how many rows are chosen; without it none can be."""
+    """Called with the number of selected rows; without it, rows cannot be selected."""
     rows: int = ROWS
     head: ui.element = field(init=False)
-    """With the table's name; there is room for more."""
+    """The table's heading, with room for more elements."""
     _table: ui.table = field(init=False)
     _more: ui.label = field(init=False)
 
     def build(self) -> None:
-        """Empty at first; whoever keeps the page live fills it."""
+        """Create the table, empty at first; `refresh` fills it."""
         with ui.element("div").classes("table-head") as self.head:
             ui.label(self.label).classes("section")
             if self.searched is not None:
@@ -85,8 +85,8 @@ class Paged:
         wish = self.wish
         page = await self.look(wish)
         if wish is not self.wish:
-            return  # the visitor has asked for another page meanwhile, and gets that one
-        if wish.offset and not page.rows:  # what was there is gone
+            return  # the visitor has asked for another page meanwhile
+        if wish.offset and not page.rows:  # the rows of this page are gone
             self.wish = replace(wish, offset=0)
             await self.refresh()
             return
@@ -116,7 +116,7 @@ class Paged:
             self._table.props[name] = value
 
     def _forget(self, shown: set[Any]) -> None:
-        """What cannot be seen is not chosen."""
+        """Deselect rows that are not shown."""
         if not shown.issuperset(self.selected):
             self._table.selected = [row for row in self._table.selected if row["key"] in shown]
             self._chosen()
@@ -127,7 +127,7 @@ class Paged:
 
     @property
     def selected(self) -> list[Any]:
-        """The keys of the rows that the visitor has chosen."""
+        """The keys of the selected rows."""
         return [row["key"] for row in self._table.selected]
 
     def unselect(self) -> None:
@@ -148,7 +148,7 @@ class Paged:
 
 
 def wished(old: Wish, columns: Sequence[Column], pagination: Mapping[str, Any]) -> Wish:
-    """What a browser asks for, as far as it can be had: it is not to be trusted."""
+    """Build the wish from a browser's request, which is not trusted."""
     asked = str(pagination.get("sortBy"))
     column = next((each for each in columns if each.name == asked and each.sort is not None), None)
     sort = old.sort if column is None or column.sort is None else column.sort
@@ -171,7 +171,7 @@ def _column(each: Column) -> dict[str, Any]:
         "field": each.name,
         "align": "right" if each.number else "left",
         "sortable": each.sort is not None,
-        "sortOrder": "da" if each.number else "ad",  # of numbers one looks for the largest first
+        "sortOrder": "da" if each.number else "ad",  # the first click on a number sorts the largest first
         "classes": classes,
         "headerClasses": classes,
     }

@@ -1,4 +1,4 @@
-"""Numbers, sizes and times as people read them."""
+"""Format numbers, sizes and times for people."""
 
 from datetime import UTC, datetime
 
@@ -8,7 +8,7 @@ _STEPS = ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 
 
 def number(value: float | None, *, is_exact: bool = True) -> str:
-    """A count as alarms and command lines write it, with a plus where there may be more."""
+    """Format a count as alarms and command lines do, with a plus where there may be more."""
     if value is None:
         return NONE
     return f"{int(value):,}" + ("" if is_exact else "+")
@@ -34,7 +34,7 @@ def size(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """How long something takes: milliseconds, seconds, or two units of what is longer."""
+    """Format a duration: milliseconds, seconds, or two larger units."""
     if value is None:
         return NONE
     if value < 1:
@@ -68,11 +68,11 @@ def time(value: datetime | None) -> str:
 
 
 def parse_time(text: str) -> datetime | None:
-    """A time that somebody typed, in UTC unless it says otherwise; None if it is none."""
+    """Parse a time that a visitor typed, in UTC unless it has a zone. Return None if it is invalid."""
     try:
         found = datetime.fromisoformat(text.strip())
         return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):  # the last second of 9999 in America is no time in UTC
+    except (ValueError, OverflowError):  # the last second of 9999 in America does not exist in UTC
         return None
 
 

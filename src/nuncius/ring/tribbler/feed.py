@@ -1,9 +1,8 @@
-"""The newest tribbles of many users, with few calls to the store.
+"""Find the newest tribbles of many users, with few calls to the store.
 
-Ids carry the posting time, so a feed is chosen by ids alone and only the tribbles that are in it are read. Of
-each user first the newest list of ids is read, all users at once. A user of whom every id known so far is
-among the newest has perhaps more that belong there: of those, and only of those, the next older lists are
-read, more each time.
+Ids contain the posting time, so a feed is chosen by ids alone and only its tribbles are read. First the
+newest list of ids of every user is read. If all known ids of a user are among the newest, older ones may
+belong there too: only for such users are older lists read, more each time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,9 +23,9 @@ from nuncius.ring.tribbler.model import (
 
 
 async def newest(storage: Storage, users: Sequence[str]) -> list[Reference]:
-    """The newest tribbles of these users."""
+    """Return the newest tribbles of these users."""
     numbers = await storage.get_many([chunk_key(user) for user in users])
-    # The oldest list of each user that is not read yet is the one before this.
+    # For each user, the oldest list not yet read is the one before this.
     unread = {user: int(n) + 1 for user, n in zip(users, numbers, strict=True) if n is not None}
     found: dict[str, list[Reference]] = {user: [] for user in unread}
     best: list[Reference] = []
@@ -44,8 +43,8 @@ async def newest(storage: Storage, users: Sequence[str]) -> list[Reference]:
 
 
 def top(references: Iterable[Reference]) -> list[Reference]:
-    """The newest of these, newest first, each once. They come in long runs from old to new, which makes
-    sorting all of them the fastest way."""
+    """Return the newest references, newest first, each once. They come in long runs from old to new, for
+    which sorting all of them is fastest."""
     best: list[Reference] = []
     for reference in sorted(references):
         if not best or best[-1] != reference:
@@ -56,7 +55,7 @@ def top(references: Iterable[Reference]) -> list[Reference]:
 
 
 async def read(storage: Storage, references: Sequence[Reference]) -> list[Tribble]:
-    """The tribbles themselves."""
+    """Read the tribbles of these references."""
     values = await storage.get_many([post_key(user, -age) for age, user in references])
     return [decode_tribble(value) for value in values if value is not None]
 
@@ -68,7 +67,7 @@ def _below(end: int, depth: int) -> range:
 def _perhaps_more(
     found: Mapping[str, Sequence[Reference]], unread: Mapping[str, int], best: Sequence[Reference]
 ) -> list[str]:
-    """Users with unread lists whose ids so far are all among the best."""
+    """Return users with unread lists whose known ids are all among the best."""
     open_ended = [user for user, n in unread.items() if n > 0]
     if len(best) < LIMIT:
         return open_ended

@@ -1,4 +1,4 @@
-"""What the users of this node have posted lately, for other nodes and for this one."""
+"""Recent posts of this node's users, for other nodes and for this one."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -7,9 +7,9 @@ from nuncius.ring.tribbler.model import TOPIC, NoTribble, Tribble, decode_tribbl
 from nuncius.ring.tribbler.recent import PORTION, Posts
 
 NOBODY = Tribble("", 0, "")
-"""In place of an entry that is no tribble: every door can publish to the topic."""
+"""A placeholder for an entry that is not a tribble: any client can publish to the topic."""
 Query = Callable[..., Awaitable[Sequence[Any]]]
-"""Rows of a statement with its arguments."""
+"""Returns the rows of a statement with its arguments."""
 NAME = "select nuncius.topic_identity($1)"
 SINCE = "select * from nuncius.topic_identity($1) left join nuncius.bodies_since($1, $2, $3) on true"
 
@@ -19,7 +19,8 @@ class LocalPosts:
         self._query = query
 
     async def recent(self, offsets: list[int] | None) -> Posts:
-        """The posts from these offsets on, one a partition; None: only the name of this topic."""
+        """Return the posts from these offsets on, one offset per partition. With None, return only the
+        topic's name."""
         if offsets is None:
             ((name,),) = await self._query(NAME, TOPIC)
             return Posts(name, [], [], [], [], False)

@@ -1,11 +1,11 @@
-"""How users, subscriptions and tribbles lie in the key-value store.
+"""The layout of users, subscriptions and tribbles in the key-value store.
 
-Everything of a user is on the user's partition: the part of a key before the first ':' decides where it is.
+All keys of a user are on the user's node: the part of a key before the first ':' determines it.
 
 | key | |
 |---|---|
-| `dga:user` | a list with the name in it: there is such a user. Who appends it first has made the user |
-| `dga:subscriptions` | a list: whom the user follows |
+| `dga:user` | a list with the name in it: the user exists. The first append creates the user |
+| `dga:subscriptions` | a list: the users that the user follows |
 | `dga:post-ID` | a tribble, as JSON. ID is the posting time in nanoseconds, 16 hexadecimal digits |
 | `dga:posts-N` | a list of at most CHUNK ids, oldest first; N counts from 0 |
 | `dga:chunk` | the number of the newest such list |
@@ -21,21 +21,22 @@ from typing import Annotated
 import msgspec
 
 LIMIT = 100
-"""A read answers with at most so many tribbles."""
+"""The maximum number of tribbles that a read returns."""
 CHUNK = 16
-"""Ids a list of them. Small, because a feed of many users reads the newest list of each."""
+"""Ids per list. Small, because a feed of many users reads the newest list of each."""
 MAX_NAME = 1000
-"""Bytes of a user's name: the longest key of a user is to fit into a key."""
+"""Bytes of a user's name, so that the longest key of a user fits into a key."""
 TOPIC = "tribbles"
-"""Where every tribble is an entry, too: its key is the user's name, its body the tribble's JSON."""
+"""The topic that has every tribble as an entry, too: its key is the user's name, its body the tribble's
+JSON."""
 
 Reference = tuple[int, str]
-"""A tribble by its posting time, negative, and its user. So the order of references is the order of feeds:
-newest first, and those of the same nanosecond by their users' names."""
+"""A tribble by its negative posting time and its user. So the order of references is the order of feeds:
+newest first, and those of the same nanosecond by user name."""
 
 
 class TribbleStatus(IntEnum):
-    """What the calls of the Tribbler service answer with."""
+    """The results of the Tribbler service's calls."""
 
     OK = 0
     ENOSUCHUSER = 1
@@ -44,7 +45,7 @@ class TribbleStatus(IntEnum):
 
 
 class Tribble(msgspec.Struct, frozen=True, gc=False):
-    """Who said what, when (nanoseconds since 1970)."""
+    """A user's post, with its time in nanoseconds since 1970."""
 
     user: str
     posted: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -52,7 +53,7 @@ class Tribble(msgspec.Struct, frozen=True, gc=False):
 
 
 class NoTribble(Exception):
-    """Somebody else has written this."""
+    """The value or entry is not a tribble: another program has written it."""
 
 
 def user_key(user: str) -> str:
@@ -80,7 +81,7 @@ def timeline_key(user: str) -> str:
 
 
 def item(posted: int) -> str:
-    """A tribble in a list of its user's."""
+    """Return a tribble's item in its user's lists."""
     return f"{posted:016x}"
 
 
@@ -91,12 +92,12 @@ def posted_at(item: str) -> int:
 def encode_tribble(tribble: Tribble) -> bytes:
     try:
         return _ENCODER.encode(tribble)
-    except UnicodeEncodeError:  # bytes that are no text: escaped, as the storage layer carries them
+    except UnicodeEncodeError:  # bytes that are not UTF-8 are escaped, as in the storage layer
         return json.dumps(msgspec.structs.asdict(tribble)).encode()
 
 
 def decode_tribble(value: str | bytes) -> Tribble:
-    """Raises NoTribble when it is something else."""
+    """Decode a tribble. Raises NoTribble if the value is something else."""
     try:
         return _DECODER.decode(value)
     except msgspec.DecodeError:

@@ -1,11 +1,11 @@
-"""Posting, on the node that owns the user: it alone gives out the times of the user's tribbles.
+"""Post tribbles, on the node that owns the user: it alone assigns the times of the user's tribbles.
 
-Several processes on one store each own everything. They remember nothing of a user between tribbles, and
-give out times that differ in their last digits.
+If several processes share a store, each owns all keys. They remember nothing about a user between tribbles,
+and assign times that differ in their last digits.
 
-A user's tribbles have strictly rising times, also when the clock goes back: ids are times, and lists of ids
-are in the order of times. The newest list is announced before its first id is in it, so a reader may find it
-empty, but never misses one; a process that announces late does not take back a newer list of another's.
+A user's tribbles have strictly increasing times, even if the clock goes back: ids are times, and lists of ids
+are in the order of times. The newest list is announced before it has its first id, so a reader may find it
+empty, but never misses one. A process that announces late does not undo a newer list of another process.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from nuncius.ring.tribbler.model import (
 )
 
 AUTHORS = 100_000
-"""Users whose place is remembered."""
+"""The maximum number of users whose position is cached."""
 PROCESSES = 1024
 
 
 class _Author:
-    """Where a user's next tribble goes."""
+    """The position of a user's next tribble."""
 
     __slots__ = ("chunk", "count", "last", "loaded")
 
@@ -53,7 +53,7 @@ class Posting:
         self._authors: dict[str, _Author] = {}
 
     async def post(self, user: str, contents: str) -> int:
-        """Stores a tribble; answers with its time."""
+        """Store a tribble and return its time."""
         author = self._authors.get(user)
         if author is None or author.count >= CHUNK:
             author = await self._place(user)
@@ -68,18 +68,18 @@ class Posting:
     def _time(self, last: int) -> int:
         if not self._shared:
             return max(self._now(), last + 1)
-        # After everything that this process gave out: what of it is on its way to the store is not known.
+        # Later than all times of this process: which of them are still on the way to the store is unknown.
         after = max(self._now(), max(last, self._last) + PROCESSES)
         self._last = after // PROCESSES * PROCESSES + os.getpid() % PROCESSES
         return self._last
 
     def forget(self) -> None:
-        """Others may have posted for users that are not ours any more."""
+        """Forget all positions: users may have moved to other nodes and posted there."""
         self._authors.clear()
 
     async def _place(self, user: str) -> _Author:
-        """A user's place in a list that is not full, after looking where that is and making a new one if need
-        be."""
+        """Return a user's position in a list that is not full. Reads the list first, and starts a new one if
+        needed."""
         self._authors[user] = author = self._authors.pop(user, None) or _Author()
         async with author.loaded:
             if author.chunk < 0:

@@ -1,9 +1,8 @@
-"""What was posted lately, anywhere on the ring, kept on this node and brought up to date for each feed.
+"""Recent posts of all nodes, cached on this node and updated for each feed.
 
 Every tribble is an entry of its owner's topic. This node asks each node for the entries after those it knows:
-one small question a node, however many users a feed is made of, and nobody who posted before the question is
-missed. What is known is bounded; a position too far back is none of ours, nor is one in a topic that was
-deleted.
+one small request per node, for any number of users in a feed, and no post from before the request is missed.
+The cache is bounded; a position too far back, or in a deleted topic, is not answered from it.
 """
 
 import asyncio
@@ -16,17 +15,17 @@ from nuncius.ring.tribbler.model import LIMIT, Reference
 from nuncius.ring.tribbler.timelines import Positions
 
 WINDOW = 100_000
-"""Tribbles of a node that are kept here, at most."""
+"""The maximum number of tribbles cached per node."""
 PORTION = 5_000
-"""Tribbles of one answer, at most."""
+"""The maximum number of tribbles in one answer."""
 STRIDE = 500
-"""Tribbles that are looked through at a time."""
+"""The number of tribbles searched at a time."""
 
 
 class Posts(msgspec.Struct, frozen=True):
-    """A node's answer: of each partition of its topic, the posts from a start on. `more`: there are others
-    behind them. Where `starts` are later than what was asked for, retention has dropped what was between.
-    `topic` is its name among all topics of all stores: that of the store, a dash, and a number."""
+    """A node's answer: for each partition of its topic, the posts from a start on. `more` tells that others
+    follow. If `starts` are later than requested, retention has dropped the posts between. `topic` identifies
+    the topic among all stores: the store's name, a dash, and a number."""
 
     topic: str
     starts: list[int]
@@ -37,7 +36,7 @@ class Posts(msgspec.Struct, frozen=True):
 
 
 Ask = Callable[[str, list[int] | None], Awaitable[Posts]]
-"""Asks a node for the posts from these offsets on; None: only for the name of its topic."""
+"""Asks a node for the posts from these offsets on, or, with None, only for the name of its topic."""
 
 
 class _Tail:
@@ -47,15 +46,15 @@ class _Tail:
         self.start = start
         self.posts: list[Reference] = []
         self._newest: list[int] = []
-        """Of each post the newest up to it: mostly itself, but who was slow to store may come after who was
-        fast."""
+        """For each post, the newest up to it. Mostly that is the post itself, but a slow process may store
+        after a faster one."""
 
     @property
     def next(self) -> int:
         return self.start + len(self.posts)
 
     def add(self, start: int, posts: Sequence[Reference]) -> None:
-        """Takes in what follows what is known; somebody else may have brought some of it meanwhile."""
+        """Append posts that follow the known ones. Another request may have added some of them already."""
         if start <= self.next:
             newest = self._newest[-1] if self._newest else 0
             for post in posts[self.next - start :]:
@@ -70,7 +69,7 @@ class _Tail:
             self.start += drop
 
     def top(self, start: int, users: Set[str]) -> list[Reference]:
-        """The best of these users' posts from there on, looked for from the latest backwards."""
+        """Return the newest of these users' posts from an offset on, searched from the latest backwards."""
         best: list[Reference] = []
         first, end = max(start - self.start, 0), len(self.posts)
         while end > first and not (len(best) == LIMIT and best[-1][0] < self._newest[end - 1]):
@@ -95,7 +94,7 @@ class _Node:
         wanted = at.get(self._topic)
         if wanted is None:
             if any(_store_of(each) == _store_of(self._topic) for each in at):
-                # The position is in an earlier topic, or in a later one that we have not heard of.
+                # The position is in an earlier topic, or in a later one that is unknown here.
                 self._topic = None
                 return None
             wanted = ()
@@ -114,7 +113,7 @@ class _Node:
             if sum(len(tail.posts) for tail in tails) > WINDOW + PORTION:
                 return None
         if any(_of(wanted, n) < tail.start for n, tail in enumerate(tails)):
-            return None  # shortened meanwhile, for somebody else
+            return None  # shortened meanwhile by another request
         found = [post for n, tail in enumerate(tails) for post in tail.top(_of(wanted, n), users)]
         for tail in tails:
             tail.shorten(WINDOW // len(tails))
@@ -123,7 +122,7 @@ class _Node:
 
     @staticmethod
     def _take(tails: list[_Tail], answer: Posts) -> bool:
-        """Takes an answer in; False when something between is gone."""
+        """Add an answer. Return False if posts before it are missing."""
         posts: Iterator[Reference] = zip(map(int.__neg__, answer.posted), answer.users, strict=True)
         for n, (start, count) in enumerate(zip(answer.starts, answer.counts, strict=True)):
             if n == len(tails):
@@ -141,8 +140,8 @@ class Recent:
         self._known: dict[str, _Node] = {}
 
     async def top(self, at: Positions, users: Set[str]) -> list[Reference] | None:
-        """The best of these users' posts after this position; None when they are not known, or too many are
-        after it."""
+        """Return the newest of these users' posts after this position, or None if they are unknown or too
+        many."""
         names = self._names()
         self._known = {name: self._known.get(name) or _Node(name, self._ask) for name in names}
         answers = await asyncio.gather(*(node.top(at, users) for node in self._known.values()))

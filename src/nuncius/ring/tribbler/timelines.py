@@ -1,13 +1,13 @@
-"""Home feeds that the pipeline has computed, and what makes them true now.
+"""Home feeds that the pipeline has computed, and their update on read.
 
-A timeline is right for the subscriptions it was made from and for the tribbles up to a position of each
-store's topic. Both may have moved on. So with it are read the tribbles after its position (few, where the job
-runs often), and those of users followed since; tribbles of users not followed any more are left out. What
-comes out is the feed exactly, or it is not certain: a full timeline does not say what is older than its last
-tribble. Then there is no answer, and the feed is merged from everybody's tribbles instead.
+A timeline is valid for the subscriptions it was computed from, and for the tribbles up to a position in each
+store's topic. Both may have moved on. So a reader adds the tribbles after that position (few, if the job runs
+often), and those of users followed since, and drops those of users no longer followed. The result is either
+exactly the feed or uncertain: a full timeline does not contain tribbles older than its last one. If it is
+uncertain, the feed is merged from the tribbles of all followed users instead.
 
-Runs of the job rewrite only timelines that change. How far the others are good, too, says one key of the
-whole ring, PROGRESS, which is written at the end of each run.
+Runs of the job rewrite only timelines that change. One key of the whole ring, PROGRESS, written at the end of
+each run, says up to where the other timelines are valid, too.
 """
 
 from typing import TypeVar
@@ -25,8 +25,8 @@ Positions = dict[str, list[int]]
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far the job is: every timeline of this lineage holds up to this position, for the subscriptions
-    that it names."""
+    """The job's progress: every timeline of this lineage is valid up to this position, for the subscriptions
+    that it lists."""
 
     lineage: str
     run: int
@@ -34,7 +34,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """One user's feed. The tribbles are in two columns, newest first; `of` are the users followed."""
+    """One user's feed. The tribbles are in two columns, newest first; `of` lists the users followed."""
 
     lineage: str
     run: int
@@ -44,29 +44,29 @@ class Timeline(msgspec.Struct, frozen=True):
     posted: list[int]
 
     def position(self, progress: Progress | None) -> Positions:
-        """Up to where it is complete."""
+        """Return the position up to which the timeline is complete."""
         covered = progress is not None and progress.lineage == self.lineage and progress.run >= self.run
         return progress.at if covered and progress is not None else self.at
 
     def references(self, followed: frozenset[str]) -> list[Reference]:
-        """What it has of these users."""
+        """Return the timeline's tribbles of these users."""
         return [
             (-posted, user) for posted, user in zip(self.posted, self.users, strict=True) if user in followed
         ]
 
     @property
     def floor(self) -> Reference | None:
-        """The last tribble of a full timeline: older ones may be missing. None: it has everything."""
+        """The last tribble of a full timeline: older ones may be missing. None: nothing is missing."""
         return (-self.posted[-1], self.users[-1]) if len(self.users) >= LIMIT else None
 
     def is_certain(self, best: list[Reference]) -> bool:
-        """Whether nothing that is missing here belongs among the best."""
+        """Return True if no missing tribble can belong to the best."""
         floor = self.floor
         return floor is None or (len(best) >= LIMIT and best[-1] <= floor)
 
 
 def decode_timeline(value: str | None) -> Timeline | None:
-    """What a key's value says; None when it says nothing, or something else."""
+    """Decode a key's value. Return None if there is none, or if it is something else."""
     return _decoded(_TIMELINE, value)
 
 

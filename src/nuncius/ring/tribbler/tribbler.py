@@ -1,7 +1,7 @@
-"""Tribbler, the application: stateless, on a key-value store that is somewhere on the ring.
+"""Tribbler, the application: stateless, on a key-value store distributed over the ring.
 
-What it remembers is only what can never become wrong: users exist for ever, so one that was seen need not be
-looked up again.
+It caches only what never becomes outdated: users are never deleted, so one that was seen needs no second
+read.
 """
 
 import asyncio
@@ -29,21 +29,22 @@ Answer = tuple[TribbleStatus, list[Tribble]]
 
 
 class Peers(Protocol):
-    """The applications of the ring's nodes, this one among them."""
+    """The applications of the ring's nodes, including this one."""
 
     def names(self) -> Sequence[str]:
-        """All nodes."""
+        """Return the names of all nodes."""
 
     async def post(self, user: str, contents: str) -> None:
-        """Has a tribble posted by the node that owns its user."""
+        """Post a tribble through the node that owns its user."""
 
     async def recent(self, node: str, offsets: list[int] | None) -> Posts:
-        """What a node's users have posted; see `tribbler_recent`."""
+        """Return recent posts of a node's users; see `tribbler_recent`."""
 
 
 class Tribbler:
     def __init__(self, storage: Storage, peers: Peers, *, timelines_from: int) -> None:
-        """Users who follow at least `timelines_from` get the pipeline's feed, where there is one."""
+        """Serve users. Those who follow at least `timelines_from` others get the pipeline's feed, if there is
+        one."""
         self._storage = storage
         self._peers = peers
         self._recent = Recent(peers.names, peers.recent)
@@ -81,14 +82,14 @@ class Tribbler:
         return TribbleStatus.OK
 
     async def tribbles(self, user: str) -> Answer:
-        """A user's newest."""
+        """Return a user's newest tribbles."""
         exists, newest = await asyncio.gather(self._exist(user), feed.newest(self._storage, [user]))
         if not exists:
             return TribbleStatus.ENOSUCHUSER, []
         return TribbleStatus.OK, await feed.read(self._storage, newest)
 
     async def tribbles_by_subscription(self, user: str) -> Answer:
-        """The newest of all whom a user follows."""
+        """Return the newest tribbles of all users that a user follows."""
         status, followed = await self.subscriptions(user)
         if status is not TribbleStatus.OK:
             return status, []
@@ -96,14 +97,16 @@ class Tribbler:
             newest = await self._from_timeline(user, frozenset(followed))
             if newest is not None:
                 tribbles = await feed.read(self._storage, newest)
-                # Entries of the topic may be anybody's. One that is no tribble has taken the place of one.
+                # Any client can write to the topic. An entry that is not a tribble has taken the place of
+                # one.
                 if len(tribbles) == len(newest):
                     return status, tribbles
         return status, await feed.read(self._storage, await feed.newest(self._storage, followed))
 
     async def _from_timeline(self, user: str, followed: frozenset[str]) -> list[Reference] | None:
-        """The feed by way of the user's timeline; None when it does not lead there."""
-        # In this order: a later run may rewrite the timeline, and its progress stands for the new one only.
+        """Compute the feed from the user's timeline. Return None if that is impossible or uncertain."""
+        # Read the progress first: a later run may rewrite the timeline, and its progress is valid for the new
+        # one only.
         progress = decode_progress(await self._storage.get(PROGRESS))
         timeline = decode_timeline(await self._storage.get(timeline_key(user)))
         if timeline is None:
@@ -113,7 +116,7 @@ class Tribbler:
             return None
         try:
             recent = await self._recent.top(timeline.position(progress), followed)
-        except StorageError:  # a node does not answer; perhaps nobody whom the user follows is there
+        except StorageError:  # a node does not answer; the user may follow no user of that node
             recent = None
         if recent is None:
             return None
@@ -129,7 +132,7 @@ class Tribbler:
         return TribbleStatus.ENOSUCHUSER
 
     async def _exist(self, *users: str) -> bool:
-        """Whether all these users exist."""
+        """Return True if all these users exist."""
         unknown = [user for user in users if user not in self._known]
         if not unknown:
             return True
