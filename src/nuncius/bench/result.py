@@ -74,9 +74,9 @@ class Result:
     goals: tuple[Goal, ...] = ()
     figures: dict[str, float] = field(default_factory=dict)
     unmeasured: list[str] = field(default_factory=list)
-    """Figures for which something is not here that they need; null in the file."""
+    """Figures that could not be measured because a requirement is missing; null in the file."""
     tools: dict[str, str] = field(default_factory=dict)
-    """Which of several programs a figure was taken with; beside the machine in the file."""
+    """The programs used for measurements where there is a choice; in the file beside the machine."""
     begun: Processors = field(default_factory=Processors.now)
 
     @property
