@@ -49,7 +49,7 @@ select p.partition_id, n - 1, '{{"a": "message of a topic"}}'
 from nuncius.partitions p join nuncius.topics t using (topic_id),
     generate_series(1, case t.topic_name when 'topic-1' then {deep} else {each} end) n;
 """
-# Outside of the transaction that fills.
+# Separate statements, because VACUUM cannot run in the transaction of FILL.
 SETTLE = ("vacuum analyze nuncius.messages", "vacuum analyze nuncius.entries")
 
 

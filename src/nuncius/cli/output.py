@@ -78,7 +78,7 @@ def age(seconds: float) -> str:
 
 
 def since(time: datetime | None) -> str:
-    """How long ago that was."""
+    """Format the time that has passed since then."""
     return "-" if time is None else age((datetime.now(UTC) - time).total_seconds())
 
 

@@ -172,7 +172,7 @@ async def queue(port: int, messages: float) -> dict[str, float]:
     start = time.perf_counter()
     await send_all(port, name, total)
     await acknowledged.reach(total)
-    for peer in consumers:  # its receipt follows everything that was sent before
+    for peer in consumers:  # the receipt shows that everything sent before was handled
         before = peer.tally.count
         peer.transport.write(b"DISCONNECT\nreceipt:end\n\n\0")
         await peer.tally.reach(before + 1)

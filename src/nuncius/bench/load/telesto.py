@@ -212,7 +212,7 @@ class Run:
             if await self._got(connection, *read) is None:
                 return
         while await self._got(connection, *read) is not None:
-            """What others still sent to this one."""
+            """Drain the messages that others still sent to this client."""
 
     async def _request(self, connection: Connection, queue: int, receiver: int) -> None:
         context = 0

@@ -57,7 +57,7 @@ def line(
     level: Point | None = None,
     colour: int = 0,
 ) -> str:
-    """Draw a line with the band of its confidence intervals. `level` is a mean, drawn across with its own."""
+    """Draw a line with the band of its confidence intervals. `level` is a mean to draw with its interval."""
     top = max(p.y + (p.spread or 0) for p in [*points, *([level] if level else [])])
     high = ticks(0, top or 1)[-1]
     high = high if high >= top else high + ticks(0, top or 1)[1]

@@ -36,11 +36,11 @@ def audit(
     positions: DataFrame | None = None,
     ends: DataFrame | None = None,
 ) -> DataFrame:
-    """Return a row for each topic, partition, subscriber and kind of finding: see `audit_findings.KINDS`.
+    """Return a row for each topic, partition, subscriber and kind of finding: see `findings.KINDS`.
 
-    The frames have the columns of `audit_stored.STORED`, `history.SCHEMA`, `audit_delivered.POSITIONS` and
-    `audit_stored.ENDS`. Without `ends`, the expected offsets are derived from positions or else from entries.
-    Frames are read several times: `persist` them if reading is expensive or the data may change.
+    The frames have the columns of `stored.STORED`, `history.SCHEMA`, `delivered.POSITIONS` and `stored.ENDS`.
+    Without `ends`, the expected offsets are derived from positions or else from entries. Frames are read
+    several times: `persist` them if reading is expensive or the data may change.
     """
     if ends is None:
         ends = _ends(stored, positions)

@@ -58,7 +58,7 @@ class Archive:
         return self._pending(there)
 
     def waiting(self) -> int:
-        """Return the number of entries that the lake lacked at its last refresh."""
+        """Return the number of stored entries that the lake lacks, as of the lake's last refresh."""
         return sum(stretch.rows for stretch in self._pending(look(self._stores, self._options)))
 
     def round(self, pending: Iterable[Stretch], rows: int) -> list[LakeFile]:

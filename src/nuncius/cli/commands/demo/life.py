@@ -86,7 +86,7 @@ def _letters(world: World, text: str, chance: random.Random) -> None:
 
 
 def _galileo(world: World, text: str) -> None:
-    """Post a tribble to galileo's followers."""
+    """Post a tribble as galileo."""
     try:
         world.tribbler.call("Tribserver.PostTribble", {"Userid": "galileo", "Contents": text})
     except LOST:

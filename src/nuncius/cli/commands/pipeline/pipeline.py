@@ -178,7 +178,7 @@ def expire(
         output.write(f"{gone.entries:,} entries are gone, {gone.files:,} files of {output.size(gone.bytes)}")
 
 
-# Where things are
+# Locations
 
 
 @contextlib.contextmanager

@@ -80,7 +80,7 @@ def suspects(
 
 
 def findings(found: DataFrame) -> DataFrame:
-    """Return a row for each topic, partition, subscriber and kind, with a number of entries and examples."""
+    """Return a row for each topic, partition, subscriber and kind: the number of entries, and examples."""
     rank = sf.row_number().over(Window.partitionBy(*_ABOUT).orderBy("place", "example"))
     first = sf.when(sf.col("rank") <= EXAMPLES, sf.struct("rank", "example"))
     severity = sf.coalesce(

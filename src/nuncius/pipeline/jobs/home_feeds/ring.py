@@ -21,7 +21,7 @@ AT_ONCE = 100
 SIZE = 4 << 20
 """Approximate number of characters in a call."""
 LONGEST = 8 << 20
-"""Limit of characters in a timeline, as in every value of the ring. Longer timelines are left out."""
+"""Limit of characters in a timeline, as in every value of the ring. A user with a longer one has none."""
 NONE = ""
 IN_FLIGHT = 3
 """Concurrent calls: enough to keep a node busy, few enough to leave it time for other clients."""
