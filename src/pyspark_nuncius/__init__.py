@@ -1,4 +1,4 @@
-"""Spark looks for modules named pyspark_* and registers their DefaultSource: this is how it finds ours."""
+"""The entry point for Spark, which imports modules named pyspark_* and registers their DefaultSource."""
 
 from nuncius.pipeline.source.source import NunciusSource as DefaultSource
 

@@ -1,1 +1,1 @@
-"""Benchmarks: load generators in processes of their own, limits taken in the same run, results as JSON."""
+"""Benchmarks: load generators in separate processes, limits measured in the same run, results as JSON."""

@@ -1,4 +1,4 @@
-"""`bench console`: how fast its pages open with much to show, and what an open one costs publishers."""
+"""`bench console`: load times of pages on a large store, and the cost of an open page for publishers."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ select p.partition_id, n - 1, '{{"a": "message of a topic"}}'
 from nuncius.partitions p join nuncius.topics t using (topic_id),
     generate_series(1, case t.topic_name when 'topic-1' then {deep} else {each} end) n;
 """
-# Outside of the transaction that fills.
+# Separate statements, because VACUUM cannot run in the transaction of FILL.
 SETTLE = ("vacuum analyze nuncius.messages", "vacuum analyze nuncius.entries")
 
 
@@ -82,7 +82,7 @@ async def _run(bar: Progress, data_dir: Path, seconds: float, messages: int) -> 
         figures |= await _pages(base)
         taken: dict[str, list[float]] = {"publish_without": [], "publish_with_console": []}
         for round_number in range(ROUNDS):
-            # Each goes first in turn: what comes second may find things warmer.
+            # Alternate the order: the second measurement may profit from warm caches.
             for name in sorted(taken, reverse=bool(round_number % 2)):
                 step(name)
                 async with _open(base) if name == "publish_with_console" else contextlib.nullcontext():
@@ -105,14 +105,14 @@ async def _fill(dsn: str, messages: int) -> None:
 
 
 async def _start(data_dir: Path) -> float:
-    """Seconds until a node and its store are ready, all doors open."""
+    """Return the seconds until a node and its store are ready, with all doors open."""
     begin = time.perf_counter()
     async with ports_of_node(data_dir, *DOORS):
         return time.perf_counter() - begin
 
 
 async def _pages(base: str) -> dict[str, float]:
-    """Milliseconds from asking for a page to having all of it, with what it shows."""
+    """Return the milliseconds from the request of a page to its last byte, data included."""
     taken: list[float] = []
     async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
         for round_number in range(1 + ROUNDS):
@@ -121,7 +121,7 @@ async def _pages(base: str) -> dict[str, float]:
                 response = await http.get(base + path)
                 passed = time.perf_counter() - begin
                 response.raise_for_status()
-                if round_number:  # the first look starts the console
+                if round_number:  # the first visit starts the console
                     taken.append(1000 * passed)
     taken.sort()
     return {"page_ms_p50": statistics.median(taken), "page_ms_p95": taken[int(0.95 * (len(taken) - 1))]}
@@ -140,7 +140,7 @@ async def _publish(url: str, seconds: float) -> float:
 
 @contextlib.asynccontextmanager
 async def _open(base: str) -> AsyncIterator[None]:
-    """The overview is open, as in a browser: its connection is there, and it refreshes itself."""
+    """Keep the overview open as a browser does, with its WebSocket connected, so that it refreshes."""
     async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
         page = (await http.get(base)).text
     client_id = re.search(r"[\"']?client_id[\"']?: *[\"']([0-9a-f-]{36})", page)
@@ -171,7 +171,7 @@ async def _open(base: str) -> AsyncIterator[None]:
 
 
 async def _read(socket: ClientConnection) -> None:
-    """Speaks as much of Socket.IO as keeps a connection open."""
+    """Speak as much Socket.IO as keeps a connection open."""
     async for message in socket:
         if isinstance(message, str):
             if message.startswith("0"):

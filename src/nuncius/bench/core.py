@@ -43,8 +43,8 @@ CALLERS = 256
 
 
 class Run:
-    """One run: a store, later a node on it, and the figures so far. What is compared with each other is taken
-    in turns, several times, and the median counts: the machine is not the same machine every minute."""
+    """One run: a store, later a node on it, and the figures so far. Figures that are compared are measured in
+    turns, several times, and the median counts, because the speed of a machine varies."""
 
     def __init__(self, seconds: float, bar: Progress, figures: dict[str, float]) -> None:
         self.seconds = seconds
@@ -76,7 +76,7 @@ class Run:
             await connection.close()
 
     async def load(self, name: str, url: str, amount: float) -> dict[str, float]:
-        """Figures of a load generator in a process of its own."""
+        """Run a load generator in a separate process and return its figures."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "nuncius.bench.load.core", name, url, str(amount)),
@@ -133,7 +133,7 @@ async def in_process(run: Run, dsn: str) -> None:
 
 
 async def publish_in_process(broker: Broker, seconds: float) -> float:
-    """Entries a second, with so many callers that each publish again when the last one is stored."""
+    """Return entries per second, with CALLERS callers that publish again as soon as their entry is stored."""
     loop = asyncio.get_running_loop()
     end = time.perf_counter() + seconds
     over = loop.create_future()
@@ -195,8 +195,8 @@ async def held(
     load: Callable[[], Awaitable[dict[str, float]]],
     count: Callable[[str], Awaitable[int]],
 ) -> None:
-    """The same figure again while somebody holds a transaction open and many messages go by, in turns with
-    the free one."""
+    """Measure a load while another connection holds a transaction open and many messages pass, in turns with
+    the load without it."""
     for _ in range(HELD_ROUNDS):
         holder = await asyncpg.connect(dsn)
         async with holder.transaction(isolation="repeatable_read"):

@@ -1,4 +1,4 @@
-"""`bench http`: the HTTP door, with clients in another process."""
+"""`bench http`: the HTTP door, with clients in a separate process."""
 
 import asyncio
 import json
@@ -24,14 +24,14 @@ GOALS = (
     Goal(f"produce_{CONNECTIONS}", "raw_append", at_least=0.04),
     Goal("produce_batch", "raw_append", at_least=0.25),
     Goal(f"balanced_produce_{CONNECTIONS}", f"produce_{CONNECTIONS}", at_least=0.33),
-    Goal("generator_share", at_most=0.8),  # busier, and the load would be the limit
+    Goal("generator_share", at_most=0.8),  # a busier generator would limit the figures
     Goal("partitions_growth", at_most=1.5),
     Goal("backlog_growth", at_most=1.5),
 )
 ROUNDS = 3
 LOADS = ("produce", "consume", "produce_batch", "events")
 PARTITIONS = (1, 16, 256)
-STORED = 16_000  # messages in each of these
+STORED = 16_000  # messages in each topic of PARTITIONS
 BACKLOGS = (10_000, 1_000_000)
 USUAL_SECONDS = 9.0  # a shorter run has a smaller large backlog
 
@@ -58,7 +58,7 @@ def bench(console: Console, seconds: float) -> Result:
 
 
 async def _run(bar: Progress, data_dir: Path, seconds: float) -> dict[str, float]:
-    """Each figure is the median of several rounds: the machine is not the same machine every minute."""
+    """Return the median of several rounds for each figure, because the speed of a machine varies."""
     taken: Figures = {}
     dsn = embedded.start(data_dir).dsn
     async with ports_of_node(data_dir, "http", options=["--partition-threshold=0"]) as (ports, _):
@@ -80,7 +80,7 @@ async def _run(bar: Progress, data_dir: Path, seconds: float) -> dict[str, float
 
 
 async def _partitioned(port: int) -> list[str]:
-    """Topics that differ in the number of their partitions."""
+    """Create topics that differ in their number of partitions."""
     topics = []
     for partitions in PARTITIONS:
         topics.append(f"bench-{partitions}-partitions")
@@ -90,7 +90,7 @@ async def _partitioned(port: int) -> list[str]:
 
 
 async def _backlogs(dsn: str, share: float) -> list[str]:
-    """Topics that differ in what is stored in them."""
+    """Create topics that differ in their number of stored messages."""
     connection = await asyncpg.connect(dsn)
     try:
         topics = []
@@ -103,7 +103,7 @@ async def _backlogs(dsn: str, share: float) -> list[str]:
 
 
 async def _growth(bar: Progress, port: int, seconds: float, topics: list[str]) -> float:
-    """What a message costs in the dearest of these topics, over what it costs in the cheapest."""
+    """Return the cost of a message in the most expensive topic, divided by the cost in the cheapest."""
     costs: dict[str, list[float]] = {topic: [] for topic in topics}
     for _ in range(ROUNDS):
         for topic in topics:

@@ -1,4 +1,4 @@
-"""The HTTP door as the report deploys it: a balancer, managers and brokers, each a process of its own."""
+"""The HTTP door as the report deploys it: a balancer, managers and brokers, each in its own process."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ ROLES = ("balancer", "writer", "reader", "reader", "broker", "broker")
 
 @asynccontextmanager
 async def cluster(data_dir: Path, roles: Sequence[str] = ROLES) -> AsyncIterator[int]:
-    """Nodes with these roles on one embedded store; the port of the first."""
+    """Start nodes with these roles on one embedded store. Yield the port of the first."""
     async with AsyncExitStack() as stack:
         started = [await stack.enter_async_context(_node(data_dir, role)) for role in roles]
         ports = [await _port(process) for process in started]
@@ -47,7 +47,7 @@ async def _port(process: asyncio.subprocess.Process) -> int:
 
 
 async def balanced_produce(data_dir: Path, seconds: float) -> dict[str, float]:
-    """Single messages a second through all of them; `balanced_produce_64`."""
+    """Return the single messages per second that go through the whole cluster."""
     async with cluster(data_dir) as port:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "nuncius.bench.load.http", "produce", str(port), str(seconds)),

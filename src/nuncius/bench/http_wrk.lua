@@ -1,5 +1,5 @@
--- For wrk: sends the requests of a file in turn, just as they are there, with NUL between them. The last line
--- that it prints is JSON: what came of them.
+-- For wrk: sends the requests of a file in turn, unchanged; NUL separates them. The last line of the output
+-- is the result, as JSON.
 
 local requests, last = {}, 0
 

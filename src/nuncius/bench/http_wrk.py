@@ -1,4 +1,4 @@
-"""wrk as the generator of HTTP load, where it is installed: one thread of C."""
+"""wrk as the generator of HTTP load, where it is installed: C code in one thread."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ def program() -> str | None:
 
 
 async def run(wrk: str, port: int, requests: Sequence[bytes], connections: int, seconds: float) -> Run:
-    """These requests in turn, on whichever connection is free; for whole seconds, as wrk knows no others."""
+    """Send these requests in turn, on any free connection. wrk runs for whole seconds, rounded up."""
     with tempfile.NamedTemporaryFile(prefix="nun-", suffix=".http") as file:
         file.write(b"\0".join(requests))
         file.flush()

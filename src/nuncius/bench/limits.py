@@ -1,4 +1,4 @@
-"""What the engine can do without a broker around it: the limits that figures are compared with."""
+"""The limits that figures are compared with: the speed of PostgreSQL without a broker."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -31,7 +31,7 @@ COLUMNS = [
 
 
 async def repeat(work: Callable[[int], Awaitable[object]], seconds: float) -> float:
-    """How often a second the work can be done, one after the other."""
+    """Do the work again and again, sequentially. Return the rate per second."""
     done = 0
     start = time.perf_counter()
     while (passed := time.perf_counter() - start) < seconds:
@@ -41,7 +41,7 @@ async def repeat(work: Callable[[int], Awaitable[object]], seconds: float) -> fl
 
 
 async def engine_limit(connection: asyncpg.Connection, seconds: float) -> float:
-    """Rows a second by COPY, into a bare table with the columns and the primary key of entries."""
+    """Return the rows per second that COPY stores in a bare table with the columns and indexes of entries."""
     await connection.execute(BARE)
 
     async def copy(number: int) -> None:
@@ -57,8 +57,8 @@ async def engine_limit(connection: asyncpg.Connection, seconds: float) -> float:
 async def appends(
     connection: asyncpg.Connection, topic: str, rows: int, seconds: float, *, counted: bool = False
 ) -> float:
-    """Entries a second by the array procedure, called directly; counted for a publisher, as those of a client
-    are, or not."""
+    """Return the entries per second that direct calls of the publishing procedure store. `counted`: with a
+    publisher and its counts, as clients publish."""
     topic_id = await connection.fetchval("select nuncius.ensure_topic($1)", topic)
     publishers = counts = None
     if counted:

@@ -1,4 +1,4 @@
-"""Nodes for benchmarks, in processes of their own, as `nuncius up` starts them."""
+"""Nodes for benchmarks, in separate processes, as `nuncius up` starts them."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ DOORS = ("telesto", "stomp", "zeromq", "http", "tribbler")
 
 @asynccontextmanager
 async def node(data_dir: Path, *options: str) -> AsyncIterator[tuple[int, psutil.Process]]:
-    """A node on an embedded store with the Telesto door open; its port and its process."""
+    """Run a node on an embedded store with the Telesto door open. Yield its port and its process."""
     async with ports_of_node(data_dir, "telesto", options=options) as (ports, process):
         yield ports["telesto"], process
 
@@ -24,7 +24,7 @@ async def node(data_dir: Path, *options: str) -> AsyncIterator[tuple[int, psutil
 async def ports_of_node(
     data_dir: Path, *doors: str, options: Sequence[str] = ()
 ) -> AsyncIterator[tuple[dict[str, int], psutil.Process]]:
-    """A node with these doors open, and no others; their ports and its process."""
+    """Run a node with only these doors open. Yield their ports and its process."""
     chosen = [f"--{door}-port={0 if door in doors else 'off'}" for door in DOORS]
     with tempfile.TemporaryDirectory(prefix="nun-") as directory:
         ready = Path(directory) / "ready.json"

@@ -1,4 +1,4 @@
-"""What a benchmark found, and how it is shown: progress while it runs, a table at the end, JSON in a file."""
+"""The results of a benchmark, and their output: progress during the run, a table at the end, a JSON file."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A figure, or the ratio of two, and what it must reach."""
+    """A figure, or the ratio of two, and the limit that it must keep."""
 
     name: str
     over: str | None = None
@@ -47,11 +47,11 @@ WORTH_SAYING = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Processors:
-    """What all processors together have done since the machine started, in seconds."""
+    """CPU seconds of all processors together since the machine started."""
 
     busy: float
     stolen: float
-    """A virtual machine wanted to run and its host had no processor free."""
+    """Seconds in which this virtual machine was ready to run, but its host had no free processor."""
 
     @classmethod
     def now(cls) -> "Processors":
@@ -60,7 +60,7 @@ class Processors:
         return cls(sum(times.get(kind, 0.0) for kind in _WORK) + stolen, stolen)
 
     def stolen_until(self, later: "Processors") -> float:
-        """The share of the time that was wanted in between and not given."""
+        """Return the share of the requested CPU time that the host did not give."""
         busy = later.busy - self.busy
         return (later.stolen - self.stolen) / busy if busy > 0 else 0.0
 
@@ -74,14 +74,14 @@ class Result:
     goals: tuple[Goal, ...] = ()
     figures: dict[str, float] = field(default_factory=dict)
     unmeasured: list[str] = field(default_factory=list)
-    """Figures for which something is not here that they need; null in the file."""
+    """Figures that could not be measured because a requirement is missing; null in the file."""
     tools: dict[str, str] = field(default_factory=dict)
-    """Which of several programs a figure was taken with; beside the machine in the file."""
+    """The programs used for measurements where there is a choice; in the file beside the machine."""
     begun: Processors = field(default_factory=Processors.now)
 
     @property
     def stolen(self) -> float:
-        """How much of the processors' time other guests of the host had while this was measured."""
+        """Return the share of CPU time that other guests of the host took during the measurement."""
         return round(self.begun.stolen_until(Processors.now()), 2)
 
     def write(self, path: Path) -> None:
@@ -116,7 +116,7 @@ class Result:
 
 
 def machine() -> dict[str, object]:
-    """Enough to judge figures by."""
+    """Describe the machine, so that readers can judge the figures."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "system": platform.system(),
@@ -129,7 +129,7 @@ def machine() -> dict[str, object]:
 
 @contextmanager
 def progress(console: Console, steps: int) -> Iterator[Progress]:
-    """A bar that advances by one a step."""
+    """Show a progress bar of that many steps."""
     bar = Progress(
         TextColumn("{task.description:<28}"),
         BarColumn(),

@@ -35,7 +35,7 @@ BODY = 100
 REPEATS = 3
 FOLLOWED = 12
 LOOK_SECONDS = 0.02
-# Where Debian's libpostgresql-jdbc-java puts the driver. It is a peer to compare with, nothing we need.
+# From Debian's libpostgresql-jdbc-java. Only the comparison needs it.
 DRIVER = Path("/usr/share/java/postgresql.jar")
 
 WITHOUT_DRIVER = (
@@ -104,7 +104,7 @@ def bench(console: Console, rows: int = ROWS) -> Result:
 
 
 def say_what_is_left_out(console: Console) -> None:
-    """Without the driver there is nothing to compare with: say so, and how to get it."""
+    """Without the driver, say that the comparison is left out and how to install the driver."""
     if not DRIVER.exists():
         console.print(WITHOUT_DRIVER.format(DRIVER), highlight=False, soft_wrap=True)
 
@@ -136,8 +136,8 @@ def _measure(run: Run, rows: int, url: str, password: str) -> None:
 
 
 def _read(run: Run, url: str, password: str) -> tuple[float, float | None]:
-    """Seconds for everything, through our source and through Spark's: in turn, so that a noisy minute is
-    noisy for both."""
+    """Return the seconds to read the whole topic through our source and through Spark's. They alternate, so
+    that noise affects both."""
     options = {
         "url": url,
         "user": "nuncius",
@@ -161,7 +161,7 @@ def _read(run: Run, url: str, password: str) -> tuple[float, float | None]:
 
 
 def _archive(run: Run, rows: int) -> None:
-    """A small topic for the warmth, then others of its size, then the large one."""
+    """Archive a small topic to warm up, then others of its size, then the large one."""
 
     def seconds(topic: str) -> float:
         settings = {"topic": topic, "lake": str(run.parent / "lake")}
@@ -175,7 +175,7 @@ def _archive(run: Run, rows: int) -> None:
 
 
 def _write(run: Run, rows: int) -> float:
-    """Rows a second into a topic, exactly once, as everything the sink writes."""
+    """Return the rows per second that the sink writes to a topic, exactly once as always."""
     number = sf.col("id").cast("string")
     frame = run.spark.range(rows, numPartitions=PARTITIONS).select(
         number.alias("key"), sf.rpad(number, BODY, "x").alias("value")
@@ -190,7 +190,7 @@ def _write(run: Run, rows: int) -> float:
 
 
 def _follow(run: Run) -> float:
-    """What a micro-batch with one entry takes, from trigger to done."""
+    """Return the duration of a micro-batch with one entry, from trigger to completion."""
     entries = run.spark.readStream.format("nuncius").options(store=run.dsn, topic="drops").load()
     checkpoint = str(run.parent / "follow")
     with connect(run.dsn) as db:
@@ -223,7 +223,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 @contextlib.contextmanager
 def _longest_transaction(dsn: str) -> Iterator[Callable[[], float]]:
-    """Looks, again and again, how long anybody's transaction is open."""
+    """Poll the age of open transactions. Yield a function that returns the longest one seen."""
     longest = [0.0]
     stop = threading.Event()
 

@@ -25,7 +25,7 @@ GOALS = (
     Goal("rss_slow_growth_mb", at_most=64),
 )
 STEPS = 6
-FANOUT_MESSAGES = 400_000  # a second of the run, in deliveries
+FANOUT_MESSAGES = 400_000  # deliveries for each second of the run
 QUEUE_MESSAGES = 2_000
 ROUNDS = 3
 
@@ -82,11 +82,11 @@ async def _run(run: Run, data_dir: Path) -> None:
         await run.load("fanout", port, messages / 4)
         normal, slow = [], []
         before = process.memory_info().rss
-        for _ in range(ROUNDS):  # in turn, so that a noisy minute is noisy for both
+        for _ in range(ROUNDS):  # in turns, so that noise affects both
             normal.append((await run.load("fanout", port, messages))["fanout"])
             slow.append((await run.load("slow", port, messages))["fanout"])
         run.figures["fanout"] = statistics.median(normal)
-        # Deliveries to those who read; there is one less of them.
+        # Deliveries to the subscribers that read: 49 of 50.
         run.figures["slow_subscriber"] = statistics.median(slow) / statistics.median(normal) * 50 / 49
         run.figures["rss_slow_growth_mb"] = (process.memory_info().rss - before) / 2**20
         run.step("queue")

@@ -23,7 +23,7 @@ GOALS = (
     Goal("lost", at_most=0),
     Goal("doubled", at_most=0),
 )
-# What the authors reported: 945 messages/s and 2,554 packets/s at 96 clients.
+# The authors reported 945 messages/s and 2,554 packets/s at 96 clients.
 SWEEPS: dict[str, Sequence[int]] = {
     "clients": (8, 32, 64, 96, 160, 224),
     "workers": (1, 2, 4),
@@ -33,7 +33,7 @@ PHASES = {"waiting": "waiting", "parsing": "parsing", "database": "database", "r
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """What one run is like."""
+    """The settings of one run."""
 
     clients: int
     workers: int = 1
@@ -117,7 +117,7 @@ def figures_of(outcome: Outcome) -> dict[str, float]:
 
 
 def phase_shares(trace: Path) -> dict[str, float]:
-    """Which part of a request's time in the node went where."""
+    """Return the share of each phase in a request's time in the node."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 

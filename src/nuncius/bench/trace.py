@@ -1,4 +1,4 @@
-"""Trace files of the load clients: a line a request, the columns of the authors' client log, as Parquet."""
+"""Trace files of the load clients: Parquet, a row for each request, with the columns of the authors' log."""
 
 import time
 from pathlib import Path
@@ -16,8 +16,8 @@ CLIENT_COLUMNS: Columns = {
 
 
 class ClientTrace:
-    """What clients sent and got, and how long it took in nanoseconds. `waiting` is the time since the answer
-    that the same client got before: what it took itself."""
+    """Requests and answers of clients, with times in nanoseconds. `waiting` is the time from the client's
+    previous answer to this request: the client's own share."""
 
     def __init__(self, directory: str) -> None:
         self._file = TraceFile(Path(directory), "client", CLIENT_COLUMNS)

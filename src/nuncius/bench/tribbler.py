@@ -1,4 +1,4 @@
-"""`bench tribbler`: a ring of three processes, with clients in another, and the job `timelines` on it."""
+"""`bench tribbler`: a ring of three processes, clients in another one, and the job `timelines`."""
 
 import asyncio
 import contextlib
@@ -71,7 +71,7 @@ class Run:
         return figures
 
     async def raw_append(self, dsn: str) -> None:
-        """Taken several times, because the machine is not the same machine every minute."""
+        """Measure again and keep the median, because the speed of a machine varies."""
         connection = await asyncpg.connect(dsn)
         self.raw.append(await appends(connection, "bench-raw", RAW_ROWS, self.seconds / 2))
         self.figures["raw_append"] = statistics.median(self.raw)
@@ -79,7 +79,7 @@ class Run:
 
 
 def bench(console: Console, seconds: float, graph: tuple[int, int] = GRAPH) -> Result:
-    """`graph`: how many users and follows the larger of the job's two graphs has; the other has a tenth."""
+    """Run the benchmark. `graph`: users and follows of the job's larger graph; the other has a tenth."""
     result = Result("tribbler", GOALS)
     with progress(console, STEPS) as bar, tempfile.TemporaryDirectory(prefix="nun-") as parent:
         run = Run(Path(parent), seconds, bar, graph, result.figures)
@@ -98,7 +98,7 @@ async def _run(run: Run, spark: "SparkSession") -> None:
         await _hot(run, ring, star)
         run.step("post")
         store = ring.stores[ring.addresses[0]]
-        for _ in range(2):  # the first time, nodes have to look up where users are in their lists
+        for _ in range(2):  # in the first round, nodes look up the ends of users' lists
             await run.raw_append(store)
             run.figures |= await run.load("post", ring.addresses, *_users())
         await run.raw_append(store)
@@ -112,7 +112,7 @@ async def _run(run: Run, spark: "SparkSession") -> None:
         run.figures |= await run.load("revoke", ring.addresses, star)
         run.step("timelines, a tenth")
         users, follows = run.graph
-        await _timelines(run, ring, spark, users // 10, follows // 10)  # for the warmth
+        await _timelines(run, ring, spark, users // 10, follows // 10)  # warm up
         small = await _timelines(run, ring, spark, users // 10, follows // 10)
         run.step("timelines")
         large = await _timelines(run, ring, spark, users, follows)
@@ -129,7 +129,7 @@ def _seeds(ring: Nodes) -> Seeds:
 
 
 async def _user(ring: Nodes, name: str, tribbles: int) -> str:
-    """A user with so many tribbles whose keys are on the first node; its full name."""
+    """Create a user with so many tribbles and its keys on the first node. Return its full name."""
     names = (f"{name}-{n}" for n in range(1000))
     chosen = next(each for each in names if ring.ring.owner(each) == ring.addresses[0])
     async with _seeds(ring) as seeds:
@@ -139,7 +139,7 @@ async def _user(ring: Nodes, name: str, tribbles: int) -> str:
 
 
 async def _fill(ring: Nodes) -> None:
-    """Users with some tribbles each, and two readers."""
+    """Create users with some tribbles each, and two readers."""
     users = _users()
     async with _seeds(ring) as seeds:
         await seeds.users([*users, "reader-few", "reader-many"])
@@ -150,8 +150,8 @@ async def _fill(ring: Nodes) -> None:
 
 
 async def _hot(run: Run, ring: Nodes, star: str) -> None:
-    """Reads of one user's keys at nodes that do not own them, on this ring and on one that caches nothing: in
-    turn, so that a noisy minute is noisy for both."""
+    """Read one user's keys at nodes that do not own them, on this ring and on one without a cache, in turns,
+    so that noise affects both."""
     taken: dict[str, list[float]] = {}
     async with nodes(run.parent / "uncached", caching=False) as plain:
         await _user(plain, "star", FEW)
@@ -165,8 +165,8 @@ async def _hot(run: Run, ring: Nodes, star: str) -> None:
 
 
 async def _feeds(run: Run, ring: Nodes, spark: "SparkSession") -> None:
-    """Feeds of somebody who follows some and of somebody who follows many, after the job has run and with
-    tribbles that it has not seen."""
+    """Read the feeds of a user who follows few and of one who follows many, after the job has run, with
+    tribbles that are newer than the job."""
     await asyncio.to_thread(_job, run, ring, spark)
     await run.load("post", ring.addresses, *_users()[:FEW])
     few = await run.load("feed", ring.addresses, "reader-few")
@@ -176,7 +176,7 @@ async def _feeds(run: Run, ring: Nodes, spark: "SparkSession") -> None:
 
 
 async def _timelines(run: Run, ring: Nodes, spark: "SparkSession", users: int, follows: int) -> float:
-    """Seconds that the job takes from nothing, for so many users."""
+    """Return the seconds of a first run of the job, for so many users."""
     async with _seeds(ring) as seeds:
         await seeds.empty()
         for user, followed, times in graph(users, follows, users):

@@ -1,4 +1,4 @@
-"""`bench zeromq`: the ZeroMQ door, with clients in another process."""
+"""`bench zeromq`: the ZeroMQ door, with clients in a separate process."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ def bench(console: Console, seconds: float) -> Result:
 
 
 async def _run(bar: Progress, data_dir: Path, seconds: float) -> dict[str, float]:
-    """Each figure is the median of several rounds: the machine is not the same machine every minute."""
+    """Return the median of several rounds for each figure, because the speed of a machine varies."""
     taken: dict[str, list[float]] = {}
     dsn = embedded.start(data_dir).dsn
     async with ports_of_node(data_dir, "zeromq") as (ports, _):

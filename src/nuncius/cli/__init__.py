@@ -2,7 +2,7 @@
 
 
 def main() -> None:
-    """Runs a command. A user's mistake, or a broker that is not there, is one line and never a traceback."""
+    """Run a command. Report a user's mistake or an unreachable broker in one line, never as a traceback."""
     import sys
 
     from nuncius.cli.arguments import hide_passwords

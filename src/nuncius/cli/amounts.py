@@ -1,4 +1,4 @@
-"""Amounts as people write them: 7d, 90s, 10GB."""
+"""Durations and sizes as users write them: 7d, 90s, 10GB."""
 
 import re
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-# The module of each first word, under `nuncius.cli.commands`, in the order of the help.
+# The module of each command, under `nuncius.cli.commands`, in the order of the help.
 COMMANDS = {
     "up": "nodes.up",
     "node": "nodes.node_command",
@@ -31,7 +31,7 @@ COMMANDS = {
 
 
 def build(first: str = "") -> typer.Typer:
-    """The application with all its commands, or, for speed, with the one that the first word names."""
+    """Build the application with all commands or, for speed, with only the command named `first`."""
     app = typer.Typer(
         name="nuncius",
         help="Nuncius, a message broker on PostgreSQL.",

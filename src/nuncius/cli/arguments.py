@@ -1,8 +1,7 @@
 """Command lines without passwords: every account of a machine can read the arguments of every process.
 
-A process cannot change its own arguments. One whose arguments hold a password starts itself again in its
-place, with masked arguments, and hands itself the real ones in its environment, which only its own account
-can read.
+A process cannot change its own arguments. If they contain a password, it replaces itself (exec) with masked
+arguments, and passes the real ones in its environment, which only its own account can read.
 """
 
 import contextlib
@@ -16,7 +15,7 @@ REAL = "NUNCIUS_ARGUMENTS"
 
 
 def hide_passwords() -> None:
-    """Start again with masked arguments if there is a password in them."""
+    """Restart with masked arguments if they contain a password."""
     real = os.environ.pop(REAL, None)
     if real is not None:
         sys.argv[1:] = json.loads(real)

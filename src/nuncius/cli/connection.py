@@ -1,4 +1,4 @@
-"""How commands reach a node, the options they share, and how they end."""
+"""Connections of commands to a node, their shared options, and their exit codes."""
 
 import asyncio
 import os
@@ -46,13 +46,13 @@ def run(
     name: str = "",
     publisher: str = "",
 ) -> None:
-    """Does some work with a connected client, and ends the command with the exit code that it answers."""
+    """Do some work with a connected client, and end the command with the exit code that it returns."""
     try:
         code = asyncio.run(_connected(work, url, timeout, name, publisher))
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough. Python would complain when it flushes at exit.
+        # The reader of our output has closed the pipe. Keep Python's flush at exit from failing.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 128 + signal.SIGPIPE
     if code:
@@ -80,7 +80,7 @@ async def _connected(
 
 
 async def is_up(url: str) -> bool:
-    """Whether a node answers there. It welcomes a client without a name even when its store is away."""
+    """Return whether a node answers. It welcomes a client without a name even when its store is down."""
     caller = Caller(address.parse(url), lambda: Hello(0))
     try:
         await caller.connect(PROBE_SECONDS)
@@ -93,7 +93,7 @@ async def is_up(url: str) -> bool:
 
 @contextmanager
 def if_missing(advice: str) -> Iterator[None]:
-    """Adds to "there is no such thing" what to do about it."""
+    """Add advice to the message of a NotFound error."""
     try:
         yield
     except NotFound as error:
@@ -101,7 +101,7 @@ def if_missing(advice: str) -> Iterator[None]:
 
 
 def make_sure(question: str, *, yes: bool) -> None:
-    """Asks before something is destroyed. Without a terminal there is nobody to ask."""
+    """Ask for confirmation before data is deleted. Without a terminal, --yes is required."""
     if yes:
         return
     if not sys.stdin.isatty():

@@ -1,4 +1,4 @@
-"""A connection to a store for commands that look after it, rather than for messages."""
+"""A connection to a store, for administrative commands."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +11,7 @@ from nuncius.store.errors import StoreUnavailable
 
 @asynccontextmanager
 async def connected(dsn: str) -> AsyncIterator[Connection]:
-    """Connect to a store that accepts writes; if it falls silent, the connection breaks."""
+    """Connect to a store that accepts writes. The connection breaks if the store stops responding."""
     connector = Connector(dsn)
     await connector.open()
     try:

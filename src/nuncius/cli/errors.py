@@ -1,4 +1,4 @@
-"""What a user reads when a command fails: one line, and an exit code that scripts can tell apart.
+"""The failure of a command: one line for the user, and an exit code for scripts.
 
 0 done, 1 failed, 2 wrong use, 3 nothing there or not in time, 4 no connection, 130 interrupted.
 """
@@ -17,7 +17,7 @@ INTERRUPTED = 130
 
 
 def explain(error: BaseException) -> str:
-    """Return the error as one line for a person."""
+    """Return the error as one line for the user."""
     from nuncius.client.errors import NunciusError
     from nuncius.pipeline.errors import PipelineError
 
@@ -38,7 +38,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def report(error: BaseException) -> int:
-    """Says on stderr what went wrong, and answers with the exit code."""
+    """Report the error on stderr. Return the exit code."""
     if environment.debugging():
         import traceback
 
@@ -49,5 +49,5 @@ def report(error: BaseException) -> int:
 
 
 def complain(text: str) -> None:
-    """Say something on stderr in a command that goes on."""
+    """Print a warning on stderr, in a command that goes on."""
     sys.stderr.write(f"nuncius: {escape(text)}\n")

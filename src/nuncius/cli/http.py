@@ -1,4 +1,4 @@
-"""Asking a node over HTTP, for commands that show what only the HTTP door tells."""
+"""Requests to a node over HTTP, for commands whose data only the HTTP door provides."""
 
 import http.client
 from typing import Annotated, Any
@@ -21,11 +21,11 @@ HttpUrl = Annotated[
 
 
 class NoAnswer(CannotConnect):
-    """The node could not be asked. The message says what to do."""
+    """The node gave no answer over HTTP. The message says what to do."""
 
 
 def get(url: str, path: str, timeout: float = ANSWER_SECONDS) -> Any:
-    """The JSON document at a path."""
+    """Return the JSON document at a path."""
     parts = urlsplit(url)
     if parts.scheme != "http" or not parts.hostname:
         raise NoAnswer(f"{url!r} is no address like {DEFAULT_HTTP}")

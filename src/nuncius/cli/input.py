@@ -1,8 +1,7 @@
-"""Where the bodies of messages come from: arguments, files, or standard input, whole or a line a message.
+"""The bodies of messages: from arguments, files or standard input, with one message for each source or line.
 
-Input is read by a thread, in pieces as they come, so that a slow source does not hold up the answers of the
-broker; the next piece is read when the last has been dealt with, so that memory is bounded however
-long the input is.
+A thread reads the input in pieces as they arrive, so that a slow source does not delay the broker's answers.
+It reads only a few pieces ahead of their use, so memory is bounded for input of any length.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ from nuncius.client import InvalidInput
 PIECE = 256 << 10
 PIECES_AHEAD = 2
 GROUP = 1000  # messages that are sent together
-MAX_BODY = 32 << 20  # beyond this no broker takes a message, so there is no point in reading on
+MAX_BODY = 32 << 20  # no broker accepts a longer message, so reading stops here
 
 Bodies = Annotated[
     list[str] | None, typer.Argument(help="Bodies, a message each. Without any: standard input.")
@@ -56,7 +55,7 @@ def check_sources(bodies: Sequence[str] | None, *, lines: bool) -> None:
 async def groups(
     bodies: Sequence[str] | None, files: Sequence[Path] | None, *, lines: bool
 ) -> AsyncIterator[list[bytes]]:
-    """Bodies in the order given, in groups that make good batches."""
+    """Yield bodies in the order given, in groups for batches."""
     arguments = [os.fsencode(body) for body in bodies or ()]
     for start in range(0, len(arguments), GROUP):
         yield arguments[start : start + GROUP]
@@ -104,7 +103,7 @@ async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
             except RuntimeError:
                 return  # the command is over
 
-    # A daemon, because nobody can wake a thread that waits for a terminal.
+    # A daemon, because a thread that reads from a terminal cannot be interrupted.
     threading.Thread(target=pump, daemon=True).start()
     while piece := await arrived.get():
         if isinstance(piece, OSError):
@@ -114,7 +113,7 @@ async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
 
 
 def _reader(file: BinaryIO) -> Callable[[int], bytes]:
-    """Reads what is there, without waiting for more to fill a buffer."""
+    """Return a function that reads the available bytes without waiting for a full buffer."""
     try:
         number = file.fileno()
     except io.UnsupportedOperation:

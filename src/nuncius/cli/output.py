@@ -1,8 +1,7 @@
-"""What commands print: tables for people, JSON for programs, messages one a line.
+"""Output of commands: tables for people, JSON for programs, messages one a line.
 
-Names, bodies and headers come from outside. On their way to a terminal every character that is not
-printable is written as an escape, and rich gets them as text, never as markup: a message can neither move
-the cursor nor pretend to be our own output.
+Names, bodies and headers come from clients. Characters that are not printable are written as escapes, and
+rich gets text, never markup: a message can neither move the cursor nor imitate our own output.
 """
 
 import base64
@@ -42,17 +41,17 @@ class StreamFormat(StrEnum):
 
 # Values
 
-printable = escape  # the same for a terminal as for a log: on one line, nothing that acts on it
+printable = escape  # as for a log: one line, no control characters
 
 
 def body_text(body: bytes) -> str:
-    """A body as one line; bytes that are no text as a marker and base64."""
+    """Return a body as one line; bytes that are not text become a marker and base64."""
     text = decoded(body)
     return f"base64:{base64.b64encode(body).decode()}" if text is None else printable(text)
 
 
 def decoded(body: bytes) -> str | None:
-    """The body as text, None if it is none: not UTF-8, or with a NUL in it."""
+    """Return the body as text, or None if it is not UTF-8 or contains a NUL."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -61,7 +60,7 @@ def decoded(body: bytes) -> str | None:
 
 
 def size(count: int) -> str:
-    """Bytes for people, as in 1.5 MB."""
+    """Format a number of bytes, as in 1.5 MB."""
     value, unit = float(count), _UNITS[0]
     for larger in _UNITS[1:]:
         if value < 1000:
@@ -71,7 +70,7 @@ def size(count: int) -> str:
 
 
 def age(seconds: float) -> str:
-    """A span of time for people, as in 5 min."""
+    """Format a duration, as in 5 min."""
     for length, unit in _AGES:
         if seconds >= length:
             return f"{int(seconds // length)} {unit}"
@@ -79,7 +78,7 @@ def age(seconds: float) -> str:
 
 
 def since(time: datetime | None) -> str:
-    """How long ago that was."""
+    """Format the time that has passed since then."""
     return "-" if time is None else age((datetime.now(UTC) - time).total_seconds())
 
 
@@ -92,12 +91,12 @@ def json_line(document: object) -> str:
 
 
 def json_document(document: object) -> str:
-    """JSON over several lines."""
+    """Format JSON on several lines."""
     return _safe(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
 
 
 def _safe(text: str) -> str:
-    """What is not printable can only stand in strings, where an escape means the same."""
+    """Escape characters of a JSON text that are not printable. They occur only inside strings."""
     return _NOT_ASCII.sub(lambda found: found[0] if found[0].isprintable() else _utf16(found[0]), text)
 
 
@@ -107,7 +106,7 @@ def _utf16(character: str) -> str:
 
 
 def content(message: Entry | Message) -> dict[str, Any]:
-    """An entry or a message for programs; a body that is no text comes as base64."""
+    """Return an entry or a message as a JSON document. A body that is not text becomes base64."""
     if isinstance(message, Entry):
         document: dict[str, Any] = {
             "topic": message.topic,
@@ -132,7 +131,7 @@ def content(message: Entry | Message) -> dict[str, Any]:
 
 
 def message_line(message: Entry | Message, *, verbose: bool = False) -> str:
-    """An entry or a message for people, on one line."""
+    """Format an entry or a message as one line."""
     if not verbose:
         return body_text(message.body)
     if isinstance(message, Entry):
@@ -151,13 +150,13 @@ def message_line(message: Entry | Message, *, verbose: bool = False) -> str:
 
 
 def write(line: str) -> None:
-    """A line of output. Characters that the output's encoding does not have become escapes."""
+    """Write a line of output. Characters that the output's encoding lacks become escapes."""
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
 
 
 def write_messages(messages: Iterable[Entry | Message], form: StreamFormat, *, verbose: bool = False) -> None:
-    """Messages one a line; they have left this program when this returns."""
+    """Write messages, one a line, and flush them."""
     if form is StreamFormat.RAW:
         sys.stdout.flush()
         out = sys.stdout.buffer
@@ -177,20 +176,20 @@ def write_document(document: object) -> None:
 
 
 def write_outcome(form: Format, text: str, document: object) -> None:
-    """What a command did, as a sentence or for programs."""
+    """Write the result of a command, as a sentence or as JSON."""
     write(json_line(document) if form is Format.JSON else text)
 
 
 def write_facts(facts: Mapping[str, Cell]) -> None:
-    """Names and values below each other."""
+    """Write one line for each name and value."""
     width = max(map(len, facts), default=0)
     for name, value in facts.items():
         write(f"{name:<{width}}  {_cell(value)}")
 
 
 def write_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, empty: str) -> None:
-    """A table: drawn by rich on a terminal, in plain columns that are never cut off elsewhere. Columns of
-    numbers stand on the right."""
+    """Write a table: drawn by rich on a terminal, elsewhere in plain columns that are never cut off. Numbers
+    are aligned to the right."""
     if not rows:
         write(empty)
         return

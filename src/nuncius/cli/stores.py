@@ -1,4 +1,4 @@
-"""Which store a command works on: the same answer for every command."""
+"""The choice of a command's store, by the same rules for every command."""
 
 from pathlib import Path
 from typing import Annotated
@@ -22,8 +22,8 @@ DataDir = Annotated[
 def one_store(
     data_dir: Path | None, store: str | None, option: str = "--data-dir"
 ) -> tuple[Path | None, str | None]:
-    """Choose the data directory of the embedded server or the address of a PostgreSQL: what the options say,
-    else the environment. Neither: the default data directory."""
+    """Choose the data directory of the embedded server or the address of a PostgreSQL: from the options, else
+    from the environment. (None, None) means the default data directory."""
     if store is not None and data_dir is not None:
         other = "--store" if option == "--data-dir" else "-store"
         raise typer.BadParameter(f"give {option} or {other}, not both", param_hint=other)

@@ -11,15 +11,14 @@ __all__ = ["register", "session"]
 
 
 def register(spark: "SparkSession") -> None:
-    """Makes format "nuncius" known to a session. Spark finds it by itself where nothing else goes wrong;
-    this does not depend on that."""
+    """Register the format "nuncius" in a session, in case Spark's own discovery fails."""
     from nuncius.pipeline.source.source import NunciusSource
 
     spark.dataSource.register(NunciusSource)
 
 
 def __getattr__(name: str) -> Any:
-    if name == "session":  # the module has another name: once imported it would hide the function
+    if name == "session":  # hence the module's name `sessions`: `session` would hide the function
         from nuncius.pipeline.sessions import session
 
         return session

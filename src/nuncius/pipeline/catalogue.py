@@ -1,7 +1,7 @@
-"""Which topics and partitions there are, in which store each partition is, and how far it goes.
+"""The catalogue: topics and partitions, the store of each partition, and its range of offsets.
 
 The catalogue is in the store we connect to, which is store 1. Entries of a partition are in the store that
-the catalogue names; where that is another one, its end is asked there, all stores at the same time.
+the catalogue names. The ends of partitions in other stores are read there, from all stores concurrently.
 """
 
 import re
@@ -29,7 +29,7 @@ _NOT_OURS = (asyncpg.UndefinedFunctionError, asyncpg.UndefinedTableError, asyncp
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition and what can be read of it now: from `first` up to but not including `next`."""
+    """A partition and its readable range of offsets: from `first` up to but not including `next`."""
 
     topic: str
     topic_id: int
@@ -44,14 +44,14 @@ class Partition:
 
 
 class Stores:
-    """Connections to stores, made when they are needed and again when they break."""
+    """Connections to stores, opened when they are needed and reopened when they break."""
 
     def __init__(self, main: str) -> None:
         self.main = main
         self._open: dict[str, tuple[ExitStack, place.Database]] = {}
 
     def rows(self, dsn: str, sql: str, *arguments: Any) -> list[asyncpg.Record]:
-        """What a store answers. Only for what may be asked twice."""
+        """Execute a statement in a store and return its rows. It may be executed twice."""
         try:
             return self._database(dsn).rows(sql, *arguments)
         except _BROKEN:
@@ -82,7 +82,7 @@ class Stores:
 
 @contextmanager
 def stores(main: str) -> Iterator[Stores]:
-    """Connections for as long as the context lasts."""
+    """Open connections for as long as the context lasts."""
     opened = Stores(main)
     try:
         yield opened
@@ -91,7 +91,7 @@ def stores(main: str) -> Iterator[Stores]:
 
 
 def look(stores: Stores, options: ReadOptions) -> list[Partition]:
-    """The partitions that the options name and that exist, by topic and number."""
+    """Return the existing partitions that the options name, ordered by topic and number."""
     names = options.topics or _matching(stores, options.pattern or "")
     rows = stores.rows(stores.main, "select * from nuncius.readable_ranges($1)", list(names))
     elsewhere: dict[str, list[int]] = {}
@@ -120,7 +120,7 @@ def look(stores: Stores, options: ReadOptions) -> list[Partition]:
 
 
 def expect(options: ReadOptions, found: Iterable[Partition]) -> None:
-    """Fails when a topic or a partition that was named is not there."""
+    """Fail if a topic or a partition that was named does not exist."""
     topics: dict[str, set[int]] = {}
     for partition in found:
         topics.setdefault(partition.topic, set()).add(partition.partition)

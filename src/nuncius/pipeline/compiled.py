@@ -1,13 +1,13 @@
-"""Python in zip files, with its compiled form beside it.
+"""Compiled Python beside its source in zip files.
 
-Spark's Python workers read PySpark, and on a cluster our own packages, from zip files. Python keeps no
-compiled code for what it finds in those: each worker compiles everything anew, which takes longer than the
-rest of its start. A Python of another version passes over what it cannot use and reads the source, which
+Spark's Python workers import PySpark, and on a cluster our own packages, from zip files. Python caches no
+compiled code for them: each worker compiles everything anew, which takes longer than the rest of its start.
+Another version of Python ignores compiled code that it cannot use and reads the source, which
 zipfile.PyZipFile would leave out.
 
     python -m nuncius.pipeline.compiled
 
-adds what is missing to the files of the PySpark that is installed here.
+adds compiled code to the zip files of the installed PySpark.
 """
 
 import importlib.util
@@ -17,11 +17,11 @@ import warnings
 import zipfile
 from pathlib import Path
 
-_UNCHECKED = (1).to_bytes(4, "little")  # stands for the source beside it, whatever the time of that
+_UNCHECKED = (1).to_bytes(4, "little")  # valid without a comparison with the source
 
 
 def write(archive: zipfile.ZipFile, name: str, source: bytes) -> None:
-    """Adds a file; if it is Python, its compiled form as well."""
+    """Add a file and, if it is Python, its compiled code."""
     archive.writestr(name, source)
     if name.endswith(".py"):
         with warnings.catch_warnings(action="ignore"):
@@ -31,7 +31,7 @@ def write(archive: zipfile.ZipFile, name: str, source: bytes) -> None:
 
 
 def complete(path: Path) -> None:
-    """Gives an archive what it lacks. Whoever reads it meanwhile goes on with the one he has."""
+    """Add compiled code to an archive that has none. Programs that have the old file open go on with it."""
     new = path.with_name(f"{path.name}.{os.getpid()}")
     with zipfile.ZipFile(path) as old:
         if any(name.endswith(".pyc") for name in old.namelist()):

@@ -1,25 +1,25 @@
-"""What can go wrong in the pipeline. Every message says what to do about it."""
+"""The errors of the pipeline. Every message says what to do about it."""
 
 
 class PipelineError(Exception):
-    """Base of everything the pipeline raises itself."""
+    """Base of all errors that the pipeline raises itself."""
 
 
 class InvalidOption(PipelineError):
-    """An option or a setting that cannot be meant so."""
+    """An option or a setting is invalid."""
 
 
 class InvalidSchema(PipelineError):
-    """Columns that topics and queues do not have."""
+    """A schema has columns that topics and queues do not have."""
 
 
 class NoSuchTopic(PipelineError):
-    """A topic, or a partition of it, that was asked for by name is not there."""
+    """A named topic, or a partition of it, does not exist."""
 
 
 class DataLoss(PipelineError):
-    """Entries that were to be read are gone."""
+    """Entries that were to be read have been removed."""
 
 
 class ReplayDiffers(PipelineError):
-    """A repeated write is not the one it repeats."""
+    """A repeated write differs from the original."""

@@ -1,5 +1,5 @@
-"""What Spark raises, as one sentence. Its errors carry tracebacks of Java and of Python workers; somewhere in
-them is the sentence that was written for the user."""
+"""Spark's errors as one sentence. They carry tracebacks of Java and of Python workers, which contain the
+sentence that was written for the user."""
 
 import re
 
@@ -12,7 +12,7 @@ _STATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
 
 
 def explain(error: BaseException) -> str:
-    """The error as one line."""
+    """Return the error as one line."""
     if not type(error).__module__.startswith(("pyspark", "py4j")):
         return " ".join(str(error).split()) or type(error).__name__
     text = str(error)

@@ -1,19 +1,20 @@
-"""Histories: what clients did and were told, written down by load programs and fault tests for the audit.
+"""Histories: records of clients' calls and their answers, written by load programs and fault tests for the
+audit.
 
-A history is a directory of files, one a process, with a line of JSON an event:
+A history is a directory of files, one for each process, with a line of JSON for each event:
 
     {"event":"acknowledged","session":"411-1e","number":7,"time":1760000000000000,"topic":"news",...}
 
-Events: `published` (about to be handed to the broker), `acknowledged` (the broker said that it is stored),
-`subscribed` (a subscriber reads a partition from this offset on), `delivered`, and `confirmed` (the broker
-said that this entry and all before it in its partition are confirmed). Write `published` before the call
-and the others after the answer: then whenever the process dies, the history claims nothing that did not
-happen. Every line is handed to the operating system at once, so a killed process loses at most the
-line it was writing, and the reader skips a half last line.
+Events: `published` (about to be sent to the broker), `acknowledged` (the broker has stored it), `subscribed`
+(a subscriber reads a partition from this offset on), `delivered`, and `confirmed` (the broker has confirmed
+this entry and all before it in its partition). Write `published` before the call and the others after the
+answer: then, whenever the process dies, the history claims nothing that did not happen. Every line is handed
+to the operating system at once, so a killed process loses at most the line it was writing, and the reader
+skips an incomplete last line.
 
-`message` tells the messages of the load apart: the whole value, the key, or a header of the entry.
-A `session` is one life of a client. Within one, an entry is delivered once, unless the broker says that it
-delivers it again (`redelivered`).
+`message` identifies a message of the load: the whole value, the key, or a header of the entry.
+A `session` is the lifetime of one client. Within a session an entry is delivered once, unless the broker
+marks it as `redelivered`.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _IN_JSON = ", ".join(
 
 
 class NotAHistory(PipelineError):
-    """There are no histories where they were said to be, or the files hold something else."""
+    """There are no histories at the given place, or the files contain something else."""
 
 
 class _Line(msgspec.Struct, omit_defaults=True):
@@ -74,7 +75,7 @@ class _Line(msgspec.Struct, omit_defaults=True):
 
 
 class HistoryFile:
-    """The history of one process, or of one client in it. Not to be shared between threads."""
+    """The history of one process, or of one client in it. It is not thread-safe."""
 
     def __init__(self, directory: Path, session: str | None = None) -> None:
         self.session = session or f"{os.getpid()}-{time.time_ns():x}"
@@ -127,8 +128,8 @@ class HistoryFile:
 
 
 def read(spark: SparkSession, location: str) -> DataFrame:
-    """The events of all histories below a directory: JSON lines, or Parquet of the same columns (where a
-    time may be a timestamp or, as in JSON, microseconds since 1970)."""
+    """Read the events of all histories below a directory: JSON lines, or Parquet with the same columns (where
+    a time may be a timestamp or, as in JSON, microseconds since 1970)."""
     from pyspark.errors import AnalysisException
 
     def files(kind: str) -> DataFrame | None:
@@ -153,7 +154,7 @@ def read(spark: SparkSession, location: str) -> DataFrame:
 
 
 def _whole_lines(lines: DataFrame) -> DataFrame:
-    """Without the half line at which a process was killed; a file has at most one."""
+    """Drop the incomplete line that a killed process leaves; a file has at most one."""
     from pyspark.sql import functions as sf
 
     broken = sf.col("_broken").isNotNull() | sf.col("event").isNull()
@@ -170,7 +171,7 @@ def _whole_lines(lines: DataFrame) -> DataFrame:
 
 
 def _as_events(found: DataFrame) -> DataFrame:
-    """The columns of a history, and nothing else."""
+    """Select the columns of a history."""
     from pyspark.sql import functions as sf
 
     kinds = dict(found.dtypes)

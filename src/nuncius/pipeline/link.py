@@ -1,7 +1,7 @@
 """The connections of a Spark worker to stores, by ADBC: PostgreSQL's binary rows straight into Arrow.
 
-Making a connection takes longer than reading ten thousand rows, and a worker runs many tasks, so it keeps
-one for each store. A forked worker does not use what its parent opened.
+Opening a connection takes longer than reading ten thousand rows, and a worker runs many tasks, so it keeps
+one for each store. A forked worker does not use its parent's connections.
 """
 
 import os
@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 
 APPLICATION = "nuncius source"
 BATCH_BYTES = 4 << 20
-KEPT = 4  # stores a worker keeps a connection to
-REMEMBERED = 100_000  # publishers of a store: a message with an identity of its own has one of its own
+KEPT = 4  # connections, one for each store
+REMEMBERED = 100_000  # publishers of a store: a message with its own identity has its own publisher
 
 BROKEN = (adbc.OperationalError, OSError)
-"""What a connection that breaks raises: before its first row, and after."""
+"""Errors of a broken connection: before its first row, and after."""
 
-# The plan is known, and does not depend on when the table was last analysed.
+# Fix the plan, so that it does not depend on the last ANALYZE.
 _SETTINGS = {
     "application_name": APPLICATION,
     "enable_seqscan": "off",
@@ -43,19 +43,19 @@ class Link:
         self.table(f"select {settings}")
 
     def cursor(self) -> Any:
-        """A cursor that answers in batches of a few megabytes; to be closed."""
+        """Open a cursor that answers in batches of a few megabytes, as a context manager."""
         cursor = self._connection.cursor()
         cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
         return closing(cursor)
 
     def table(self, sql: str) -> pa.Table:
-        """The whole answer to a small question."""
+        """Execute a statement with a small result. Return all of it."""
         with self.cursor() as cursor:
             cursor.execute(sql)
             return cursor.fetch_arrow_table()
 
     def names(self, ids: pa.Array) -> pa.Array:
-        """The publishers' names for their ids. One whose name was forgotten has none."""
+        """Return the names of publishers by their ids; null where the store has forgotten the name."""
         if ids.null_count == len(ids):
             return pa.nulls(len(ids), pa.string())
         places = pc.index_in(ids, self._ids, skip_nulls=True)
@@ -72,7 +72,7 @@ class Link:
         self._names = pa.array([], pa.string())
 
     def _learn(self, ids: pa.Array) -> None:
-        """Asks for names. An id that has none is remembered, too."""
+        """Fetch and remember names. An id without a name is remembered, too."""
         wanted = ", ".join(map(str, ids.to_pylist()))
         found = self.table(
             f"select i, publisher_name::text from unnest(array[{wanted}]) i "  # noqa: S608 - numbers
@@ -87,7 +87,7 @@ class Link:
 
 
 def linked(dsn: str) -> Link:
-    """This worker's connection to a store."""
+    """Return this worker's connection to a store."""
     key = (os.getpid(), dsn)
     if key not in _links:
         made = Link(dsn)
@@ -98,7 +98,7 @@ def linked(dsn: str) -> Link:
 
 
 def unlink(dsn: str) -> None:
-    """Gives up a connection that does not work."""
+    """Close a broken connection."""
     found = _links.pop((os.getpid(), dsn), None)
     if found is not None:
         found.close()

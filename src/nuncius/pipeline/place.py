@@ -1,7 +1,7 @@
-"""Where the store is, and a way to ask it from code that is not asynchronous.
+"""The choice of the store, and a connection to it for synchronous code.
 
-Spark runs the driver's side of a source in plain Python processes, users run ours in notebooks whose
-thread has an event loop already. So a connection here lives in a thread of its own.
+Spark runs the driver's side of a source in plain Python processes; users run our code in notebooks, whose
+thread already has an event loop. So a connection here has its own thread.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def option(options: Mapping[str, str], name: str) -> str | None:
-    """An option by its name, however it is capitalised; an empty one counts as not given."""
+    """Return an option by its name, ignoring case; an empty one counts as not given."""
     wanted = name.lower()
     for given, value in options.items():
         if given.lower() == wanted:
@@ -69,7 +69,7 @@ def _default() -> str:
 
 
 class Database:
-    """A connection for synchronous code. Made by `connect`."""
+    """A connection for synchronous code, opened by `connect`."""
 
     def __init__(self, runner: asyncio.Runner, thread: ThreadPoolExecutor, connection: Connection) -> None:
         self._runner = runner
@@ -77,19 +77,19 @@ class Database:
         self._connection = connection
 
     def rows(self, sql: str, *arguments: Any) -> list[asyncpg.Record]:
-        """All rows of a statement."""
+        """Return all rows of a statement."""
         return self._run(self._connection.fetch(sql, *arguments))
 
     def row(self, sql: str, *arguments: Any) -> asyncpg.Record | None:
-        """The first row of a statement, or None."""
+        """Return the first row of a statement, or None."""
         return self._run(self._connection.fetchrow(sql, *arguments))
 
     def value(self, sql: str, *arguments: Any) -> Any:
-        """The first column of the first row of a statement, or None."""
+        """Return the first column of the first row of a statement, or None."""
         return self._run(self._connection.fetchval(sql, *arguments))
 
     def execute(self, sql: str, *arguments: Any) -> str:
-        """Carries out a statement (without arguments: several); answers with the last one's tag."""
+        """Execute a statement (without arguments: several). Return the last one's command tag."""
         return self._run(self._connection.execute(sql, *arguments))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -98,7 +98,7 @@ class Database:
 
 @contextmanager
 def connect(dsn: str) -> Iterator[Database]:
-    """A connection for as long as the context lasts. Every statement is a transaction of its own."""
+    """Open a connection for as long as the context lasts. Every statement is its own transaction."""
     with ThreadPoolExecutor(1, thread_name_prefix="nuncius-store") as thread:
         runner = asyncio.Runner()
         try:

@@ -1,4 +1,4 @@
-"""A Spark session that suits us, on this machine or on a cluster."""
+"""Spark sessions with our settings, on this machine or on a cluster."""
 
 import atexit
 import os
@@ -26,12 +26,12 @@ _JVM_OPTIONS = "spark.driver.extraJavaOptions"
 def session(
     master: str = "local[*]", *, app: str = "nuncius", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session with the format "nuncius" for reading and writing.
+    """Return a session with the format "nuncius" for reading and writing.
 
-    With another master than a local one our own packages are sent to the executors; what those need besides
-    (pyarrow, asyncpg, adbc-driver-postgresql, deltalake) has to be installed there, in the Python that
-    PYSPARK_PYTHON names or, by default, under the path of this one. Where this process has a session
-    already, that one is used, and settings that only a new one can have are ignored.
+    With a master that is not local, our own packages are sent to the executors. Their dependencies (pyarrow,
+    asyncpg, adbc-driver-postgresql, deltalake) must be installed there, in the Python that PYSPARK_PYTHON
+    names or, by default, under the path of this one. If this process already has a session, that one is
+    used, and settings that only a new one can have are ignored.
     """
     from nuncius.pipeline import register
 
@@ -63,9 +63,9 @@ def settings_for(master: str, given: Mapping[str, str]) -> dict[str, str]:
         chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if local:
         cores = local["cores"] or "1"
-        # Spark's 200 partitions a shuffle are for clusters: here they are 200 small tasks a batch.
+        # Spark's default of 200 shuffle partitions is for clusters: here it means 200 small tasks a batch.
         chosen["spark.sql.shuffle.partitions"] = str(os.cpu_count() or 1) if cores == "*" else cores
-        chosen["spark.ui.enabled"] = "false"  # nobody asked for a web server
+        chosen["spark.ui.enabled"] = "false"  # open no port that the user did not ask for
     chosen |= given
     quiet = f"-Dlog4j2.configurationFile={_log_settings()}"
     chosen[_JVM_OPTIONS] = f"{quiet} {given.get(_JVM_OPTIONS, '')}".strip()
@@ -73,28 +73,28 @@ def settings_for(master: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _log_settings() -> str:
-    """Where the JVM finds its log settings before it says its first word."""
+    """Return the URI of the log settings, which the JVM reads before it logs anything."""
     return Path(str(resources.files(__package__).joinpath("log4j2.properties"))).as_uri()
 
 
 def keep_quiet() -> None:
-    """A signal ends the JVM as well, mostly a little earlier, and the thread that it tells its sums would
-    print that as a fault of its own."""
+    """Suppress the error of the accumulator server: a signal ends the JVM as well, mostly a little earlier,
+    and the server's thread would print the lost connection as an error."""
 
     def ignore(*_: object) -> None:
-        """Nobody has to hear of it."""
+        """Print nothing."""
 
     for server in (AccumulatorTCPServer, AccumulatorUnixServer):
         server.handle_error = ignore  # type: ignore[method-assign, assignment]
 
 
 def ship(spark: SparkSession) -> None:
-    """Sends our packages to the executors, once a session."""
+    """Send our packages to the executors, once a session."""
     if any(Path(file).name == _ARCHIVE for file in spark.sparkContext.listFiles):
         return
     tempdirs.sweep()
     directory = tempdirs.make("nuncius-spark-")
-    atexit.register(directory.remove)  # not before: executors fetch it whenever they start
+    atexit.register(directory.remove)  # not earlier: every executor fetches it at its start
     spark.sparkContext.addPyFile(str(archive(directory.path)))
 
 
@@ -102,7 +102,7 @@ _ARCHIVE = "nuncius-for-executors.zip"
 
 
 def archive(directory: Path) -> Path:
-    """Our packages as one file that Python can import from, for `addPyFile` or `spark-submit --py-files`."""
+    """Write our packages to an importable zip file, for `addPyFile` or `spark-submit --py-files`."""
     path = directory / _ARCHIVE
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
         for package in SHIPPED:

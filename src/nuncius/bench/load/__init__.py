@@ -1,1 +1,1 @@
-"""Load generators: programs of their own, started by the benchmarks."""
+"""Load generators: separate programs that the benchmarks start."""

@@ -1,5 +1,5 @@
-"""Load generators. Each runs in a process of its own: `python -m nuncius.bench.load.core NAME URL SECONDS`
-prints its figures as JSON."""
+"""Load generators of `bench core`, each in a separate process: `python -m nuncius.bench.load.core NAME URL
+SECONDS` prints its figures as JSON."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ RATE = 1000
 
 
 async def in_flight(callers: int, seconds: float, work: Callable[[], Awaitable[object]]) -> float:
-    """How often a second the work is done by that many callers, each at least once, one after the other."""
+    """Let that many callers do the work concurrently, each at least once. Return the rate per second."""
     done = 0
     start = time.perf_counter()
     end = start + seconds
@@ -52,7 +52,7 @@ async def publish_batch(client: AsyncClient, seconds: float) -> dict[str, float]
 
 
 async def consume(client: AsyncClient, entries: int) -> dict[str, float]:
-    """Reads what earlier figures published, entry by entry, confirming on the way."""
+    """Read the entries that earlier loads published, one by one, with confirmations."""
     subscription = await client.subscribe("bench", f"bench-{time.time_ns()}", start="earliest")
     start = time.perf_counter()
     seen = 0
@@ -67,7 +67,7 @@ async def consume(client: AsyncClient, entries: int) -> dict[str, float]:
 
 
 async def put_take(client: AsyncClient, messages: int) -> dict[str, float]:
-    """Every message is put and taken once; figures are pairs a second."""
+    """Put and take every message once. Return pairs per second."""
     names = [f"bench-{n}" for n in range(QUEUES)]
     existing = {queue.name for queue in await client.queues(*names)}
     for name in names:
@@ -92,7 +92,7 @@ async def put_take(client: AsyncClient, messages: int) -> dict[str, float]:
 
 
 async def latency(client: AsyncClient, seconds: float) -> dict[str, float]:
-    """From publish to delivery, at a steady rate."""
+    """Measure the time from publish to delivery, at a steady rate."""
     subscription = await client.subscribe("bench-latency", "bench")
     count = int(RATE * seconds)
     took: list[float] = []
@@ -118,7 +118,7 @@ async def latency(client: AsyncClient, seconds: float) -> dict[str, float]:
 
 
 async def backlog(client: AsyncClient, messages: int) -> dict[str, float]:
-    """Leaves that many messages waiting in a queue."""
+    """Put that many messages into a queue and leave them there."""
     await client.create_queue("bench-backlog")
     todo = iter(range(0, messages, BATCH))
 

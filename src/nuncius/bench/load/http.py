@@ -1,7 +1,7 @@
 """The loads of the HTTP door.
 
-They run in a process of their own: `python -m nuncius.bench.load.http NAME PORT SECONDS` prints its figures
-as JSON. What `generate` sends comes from wrk where that is installed, else from our own generator.
+They run in a separate process: `python -m nuncius.bench.load.http NAME PORT SECONDS` prints its figures as
+JSON. `generate` uses wrk where it is installed, else our own generator.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ BATCH = 100
 BATCHES_IN_FLIGHT = 8
 FEW_CONSUMERS = 8
 READ = 32_000  # messages for consumers to consume
-LONGEST_READ = 20.0  # seconds in which no consumer comes to the end of these
+LONGEST_READ = 20.0  # seconds in which no consumer can read all of READ
 STREAM = 40_000  # messages for a stream of events to deliver
 TEXT = BODY[32:127].replace(b'"', b"'").replace(b"\\", b"/").decode() + "12345"  # 100 bytes that are text
 
@@ -31,7 +31,7 @@ def generator() -> str:
 
 
 async def generate(port: int, requests: Sequence[bytes], connections: int, seconds: float) -> Run:
-    """Sends these requests again and again."""
+    """Send these requests again and again."""
     wrk = http_wrk.program()
     if wrk is not None:
         return await http_wrk.run(wrk, port, requests, connections, seconds)
@@ -39,7 +39,7 @@ async def generate(port: int, requests: Sequence[bytes], connections: int, secon
 
 
 async def _own(port: int, requests: Sequence[bytes], connections: int, seconds: float) -> Run:
-    """The same by our own generator; a connection has one of the requests for its own."""
+    """Send with our own generator. Each connection repeats one of the requests."""
     end = time.perf_counter() + seconds
     return await run(port, [until(end, requests[n % len(requests)]) for n in range(connections)])
 
@@ -49,7 +49,7 @@ def new_topic() -> str:
 
 
 async def fill(port: int, topic: str, messages: int) -> None:
-    """Publishes that many messages, in large batches."""
+    """Publish that many messages, in large batches."""
     size = min(messages, 1000)
     entries = [{"body": TEXT, "key": str(n)} for n in range(size)]  # over all partitions
     batch = request("POST", f"/v1/topics/{topic}/messages/batch", {"messages": entries})
@@ -58,7 +58,7 @@ async def fill(port: int, topic: str, messages: int) -> None:
 
 
 async def stored(port: int, topic: str) -> int:
-    """How many messages there are for a new consumer."""
+    """Return the number of messages that a new consumer finds."""
     return await _unread(port, topic, await _consumer(port, topic))
 
 
@@ -73,7 +73,7 @@ async def _unread(port: int, topic: str, consumer: int) -> int:
 
 
 def compare(answered: int, found: int, under_way: int) -> None:
-    """What was answered has been done, and nothing else but what was still under way when time was up."""
+    """Check that every confirmed message is stored, and besides them at most those still under way."""
     if not answered <= found <= answered + under_way:
         raise RuntimeError(f"{answered} messages were confirmed, and the store tells of {found}")
 
@@ -89,14 +89,14 @@ async def produce(port: int, seconds: float) -> dict[str, float]:
 
 
 async def _production(port: int, topic: str) -> bytes:
-    """A request of a new producer."""
+    """Register a producer and return its produce request."""
     producer = (await call(port, "POST", "/producer/register", {"topic": topic}))["producer_id"]
     message = {"topic": topic, "producer_id": producer, "message": TEXT}
     return request("POST", "/producer/produce", message)
 
 
 async def consume(port: int, seconds: float) -> dict[str, float]:
-    """As many consumers as connections, each with all messages before it. An empty answer is an error."""
+    """Read with one consumer a connection, each from the first message on. An empty answer is an error."""
     topic = new_topic()
     await fill(port, topic, READ)
     consumers = [await _consumer(port, topic) for _ in range(CONNECTIONS)]
@@ -113,7 +113,7 @@ def _consumption(topic: str, consumer: int) -> bytes:
 
 
 async def cost(port: int, seconds: float, topic: str) -> dict[str, float]:
-    """Seconds that a message of this topic takes, to be produced and to be consumed."""
+    """Return the seconds that it takes to produce and consume a message of this topic."""
     what = await _production(port, topic)
     await _own(port, [what], CONNECTIONS, seconds / 4)  # warm up
     produced = await _own(port, [what], CONNECTIONS, seconds)
@@ -122,7 +122,7 @@ async def cost(port: int, seconds: float, topic: str) -> dict[str, float]:
 
 
 async def _drain(port: int, topic: str, seconds: float) -> Run:
-    """A few consumers, on all connections, read some of what is there."""
+    """Read some of the stored messages with a few consumers, on all connections."""
     asks: list[Ask] = []
     for _ in range(FEW_CONSUMERS):
         what = _consumption(topic, await _consumer(port, topic))
@@ -143,7 +143,7 @@ async def produce_batch(port: int, seconds: float) -> dict[str, float]:
 
 
 async def events(port: int, seconds: float) -> dict[str, float]:
-    """How fast one stream delivers what is there."""
+    """Measure how fast one event stream delivers stored messages."""
     del seconds
     topic = new_topic()
     await fill(port, topic, STREAM)

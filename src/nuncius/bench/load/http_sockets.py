@@ -1,7 +1,6 @@
-"""Our own generator of HTTP load: keep-alive connections, one request at a time each, made beforehand.
+"""Our own generator of HTTP load: keep-alive connections, each with one prepared request at a time.
 
-An answer is looked at no more than it takes to tell that it is complete and good, so that the load is not
-the limit.
+An answer is only checked for success and completeness, so that the generator does not limit the figures.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ Ask = Callable[[], bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a generator of load has done: good answers, how long it took, and its own processor time."""
+    """The result of a load generator: successful answers, duration, and the generator's own CPU time."""
 
     answered: int
     seconds: float
@@ -30,12 +29,12 @@ class Run:
 
     @property
     def share(self) -> float:
-        """How busy the generator was; at 1 it has a whole core, and is the limit."""
+        """Return how busy the generator was: at 1 it uses a whole core and limits the figures."""
         return self.cpu_seconds / self.seconds
 
 
 class _Connection(asyncio.Protocol):
-    """Sends the next request when the last one is answered."""
+    """A connection that sends its next request when the last one is answered."""
 
     def __init__(self, ask: Ask, finished: asyncio.Future[int]) -> None:
         self._ask = ask
@@ -85,7 +84,7 @@ def _length(data: bytes, head: int) -> int:
 
 
 async def run(port: int, asks: list[Ask]) -> Run:
-    """As many connections as there are who ask, until none of them does."""
+    """Open one connection for each source of requests, and run until all sources have ended."""
     loop = asyncio.get_running_loop()
     start, cpu = time.perf_counter(), time.thread_time()
     answered: list[asyncio.Future[int]] = []
@@ -104,7 +103,7 @@ def request(method: str, path: str, body: object = None) -> bytes:
 
 
 async def call(port: int, method: str, path: str, body: object = None) -> Any:
-    """One request, and its answer as JSON."""
+    """Send one request. Return its answer, decoded from JSON."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request(method, path, body))
     head = await reader.readuntil(HEAD_END)
@@ -116,7 +115,7 @@ async def call(port: int, method: str, path: str, body: object = None) -> Any:
 
 
 def until(end: float, what: bytes) -> Ask:
-    """The same again and again, until the time has come."""
+    """Repeat a request until `end`."""
     return lambda: what if time.perf_counter() < end else None
 
 

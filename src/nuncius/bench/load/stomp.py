@@ -1,4 +1,4 @@
-"""Load generators for STOMP, in a process of their own, on bare sockets: they must not be the limit.
+"""Load generators for STOMP, in a separate process, on bare sockets so that they do not limit the figures.
 
 python -m nuncius.bench.load.stomp NAME PORT AMOUNT   prints figures as JSON
 """
@@ -23,7 +23,7 @@ ACK = re.compile(rb"\nack:([^\n]+)\n")
 
 
 class Tally:
-    """Counts, and says when it has counted enough."""
+    """A counter that tasks can wait on until it reaches a number."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -51,7 +51,7 @@ class Tally:
 
 
 class Peer(asyncio.Protocol):
-    """A connection that counts the frames it gets. Bodies here have no NUL in them, frames end with one."""
+    """A connection that counts received frames by their final NUL. Bodies here contain none."""
 
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
@@ -96,7 +96,7 @@ def send_frame(destination: str, receipt: int) -> bytes:
 
 
 async def send_all(port: int, destination: str, total: int) -> None:
-    """Sends with receipts, a pile after the other, and returns when all are stored."""
+    """Send with receipts, batch after batch. Return when all messages are stored."""
     publisher = await open_peer(port)
     try:
         for first in range(0, total, IN_FLIGHT):
@@ -108,7 +108,7 @@ async def send_all(port: int, destination: str, total: int) -> None:
 
 
 async def send_receipt(port: int, seconds: float) -> dict[str, float]:
-    """SENDs with receipts, so many in flight on one connection: a new one for each receipt."""
+    """Send with receipts on one connection, with IN_FLIGHT sends under way: each receipt allows the next."""
     deadline = time.perf_counter() + seconds
     sent = IN_FLIGHT
 
@@ -131,7 +131,7 @@ async def send_receipt(port: int, seconds: float) -> dict[str, float]:
 
 
 async def fanout(port: int, messages: float, *, sleepers: int = 0) -> dict[str, float]:
-    """One publisher, many subscribers of one topic; some of them may not read at all."""
+    """Publish to many subscribers of one topic. `sleepers` of them never read."""
     topic = f"/topic/fan-{time.time_ns()}"
     subscribe = f"SUBSCRIBE\nid:0\ndestination:{topic}\nreceipt:s\n\n\0".encode()
     heard, ignored = Tally(), Tally()
@@ -153,7 +153,7 @@ async def fanout(port: int, messages: float, *, sleepers: int = 0) -> dict[str, 
 
 
 async def queue(port: int, messages: float) -> dict[str, float]:
-    """Sent, delivered and acknowledged one by one; competing consumers."""
+    """Send messages to competing consumers that acknowledge each one."""
     name = f"/queue/bench-{time.time_ns()}"
     total, acknowledged = int(messages), Tally()
     rest: dict[Peer, bytes] = {}
@@ -172,7 +172,7 @@ async def queue(port: int, messages: float) -> dict[str, float]:
     start = time.perf_counter()
     await send_all(port, name, total)
     await acknowledged.reach(total)
-    for peer in consumers:  # when its receipt is there, so is everything before it
+    for peer in consumers:  # the receipt shows that everything sent before was handled
         before = peer.tally.count
         peer.transport.write(b"DISCONNECT\nreceipt:end\n\n\0")
         await peer.tally.reach(before + 1)
@@ -183,7 +183,7 @@ async def queue(port: int, messages: float) -> dict[str, float]:
 
 
 async def burst(port: int, amount: float) -> dict[str, float]:
-    """So many connects at once; every one is answered."""
+    """Open many connections at once. Every CONNECT must be answered."""
     start = time.perf_counter()
     peers = await asyncio.gather(*(open_peer(port) for _ in range(int(amount))))
     passed = time.perf_counter() - start

@@ -1,10 +1,10 @@
-"""The load of the Telesto authors' evaluation: synchronous clients, each with a connection of its own.
+"""The load of the Telesto authors' evaluation: synchronous clients, one connection each.
 
-`python -m nuncius.bench.load.telesto SETTINGS` (JSON) runs it and prints what it saw. Three kinds of clients
-share the load, as the authors' programs do: a one-way client sends a message to another one, chosen by lot,
-and waits for one to itself; in a pair one client sends requests to the other; in the service one half sends
-requests to a queue from which any of the other half takes them. A client sends one request at a time and
-waits for the answer. Every message has a text of its own, and in the end each must have been read once.
+`python -m nuncius.bench.load.telesto SETTINGS` (JSON) runs it and prints its figures. Three kinds of clients
+share the load, as the authors' programs do: a one-way client sends a message to a random other one and waits
+for a message to itself; in a pair, one client sends requests to the other; in the service, one half sends
+requests to a queue, from which any client of the other half takes them. A client sends one request at a time
+and waits for the answer. Every message has a unique text, and at the end each must have been read once.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from nuncius.doors.telesto.codec import Codec
 from nuncius.doors.telesto.table import Answer, Dialect, ErrorType, ReadMode, Request
 
 ONE_WAY, PAIR, SERVICE = 5, 2, 2  # ninths of all clients
-RETRY_SECONDS = 0.050  # the authors' client waits so long before it asks again
+RETRY_SECONDS = 0.050  # the delay of the authors' client between two reads
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """`addresses` are those of the nodes; clients are spread over them."""
+    """The settings of a load. Clients are spread over the nodes at `addresses`."""
 
     addresses: list[tuple[str, int]]
     clients: int
@@ -63,14 +63,14 @@ class TelestoError(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """One client's connection: one request at a time, as the authors' client does it."""
+    """One client's connection. It sends one request at a time, as the authors' client does."""
 
     def __init__(self, run: "Run") -> None:
         self._run = run
         self._codec = Codec(Dialect.DEPLOYED, Answer)
         self._ids = itertools.count(1)
         self._answer: asyncio.Future[Answer] | None = None
-        self._answered = 0  # when, by time.perf_counter_ns; 0 before the first answer
+        self._answered = 0  # time of the last answer, by perf_counter_ns; 0 before the first one
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: Any = transport
@@ -102,7 +102,7 @@ class Connection(asyncio.Protocol):
         await self.ask(table.PutMessage, message, [])
 
     async def read(self, kind: type[Request], *fields: Any) -> table.Message | None:
-        """Asks again and again, until there is a message or the run is over."""
+        """Repeat a read until there is a message or the run is over."""
         while True:
             try:
                 answer = await self.ask(kind, *fields)
@@ -134,7 +134,7 @@ class Run:
 
     @property
     def drained(self) -> bool:
-        """Nothing more will come."""
+        """Return whether the run is over and all messages have been read."""
         return self._over and self._put.total() == self._read.total()
 
     def asked(self, kind: type[Request], answer: Any, start: int, waiting: int, took: int) -> None:
@@ -162,7 +162,7 @@ class Run:
         return Outcome.of(messages, seconds, self._responses, missing.total(), doubled)
 
     def close(self) -> None:
-        """The connections end, and the trace is whole."""
+        """Close the connections and complete the trace file."""
         for connection in self._connections:
             connection.close()
         if self._trace is not None:
@@ -212,7 +212,7 @@ class Run:
             if await self._got(connection, *read) is None:
                 return
         while await self._got(connection, *read) is not None:
-            """What others still sent to this one."""
+            """Drain the messages that others still sent to this client."""
 
     async def _request(self, connection: Connection, queue: int, receiver: int) -> None:
         context = 0

@@ -1,4 +1,4 @@
-"""The clients of `bench tribbler`, in a process of their own, speaking Go's RPC.
+"""The clients of `bench tribbler`, in a separate process, over Go's RPC.
 
 python -m nuncius.bench.load.tribbler NAME NODES SECONDS [USER...]
 """
@@ -33,7 +33,7 @@ Figures = dict[str, float]
 
 
 async def post(nodes: Sequence[Caller], seconds: float, users: Sequence[str]) -> Figures:
-    """Tribbles a second, of users in turn, through all nodes."""
+    """Post for the users in turn, through all nodes. Return tribbles per second."""
     turns = itertools.count()
 
     async def one() -> None:
@@ -46,18 +46,18 @@ async def post(nodes: Sequence[Caller], seconds: float, users: Sequence[str]) ->
 
 
 async def feed(nodes: Sequence[Caller], seconds: float, users: Sequence[str]) -> Figures:
-    """Milliseconds that a look at a feed takes, one after the other, through all nodes."""
+    """Read feeds sequentially, through all nodes. Return the milliseconds of one read."""
     took = await _looks("GetTribblesBySubscription", nodes, seconds, users)
     return {"p50_ms": statistics.median(took), "p99_ms": statistics.quantiles(took, n=100)[98]}
 
 
 async def tribbles(nodes: Sequence[Caller], seconds: float, users: Sequence[str]) -> Figures:
-    """The same for users' own tribbles."""
+    """Read users' own tribbles, as `feed` reads feeds."""
     return {"p50_ms": statistics.median(await _looks("GetTribbles", nodes, seconds, users))}
 
 
 async def hot_feed(nodes: Sequence[Caller], seconds: float, users: Sequence[str]) -> Figures:
-    """Looks at one user's tribbles a second, through all nodes at once."""
+    """Read one user's tribbles, through all nodes concurrently. Return reads per second."""
     loop = asyncio.get_running_loop()
     start = time.perf_counter()
     readers = []
@@ -70,8 +70,8 @@ async def hot_feed(nodes: Sequence[Caller], seconds: float, users: Sequence[str]
 
 
 class _Reader(asyncio.Protocol):
-    """A client that asks for the same again and again, and reads of the answers only the first: what is
-    measured is how fast nodes answer."""
+    """A client that repeats one request and decodes only the first answer, so that the nodes' speed is what
+    is measured."""
 
     def __init__(self, user: str, end: float) -> None:
         self._args = GetTribblesArgs(user)
@@ -114,7 +114,7 @@ class _Reader(asyncio.Protocol):
 
 
 async def revoke(nodes: Sequence[Caller], seconds: float, users: Sequence[str]) -> Figures:
-    """Milliseconds that a write to a key takes of which two nodes hold leases. The first node owns it."""
+    """Return the milliseconds of a write to a key that the first node owns and the others hold leases of."""
     owner, *holders = nodes
     key = f"{users[0]}:leased"
     took: list[float] = []

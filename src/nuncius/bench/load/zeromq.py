@@ -1,7 +1,7 @@
 """Load clients of the ZeroMQ door: REQ sockets, one request at a time each, in the authors' text form.
 
-They run in a process of their own: `python -m nuncius.bench.load.zeromq NAME URL SECONDS` prints its figures
-as JSON.
+They run in a separate process: `python -m nuncius.bench.load.zeromq NAME URL SECONDS` prints its figures as
+JSON.
 """
 
 import json
@@ -15,7 +15,7 @@ import zmq
 from nuncius.bench.limits import BODY
 
 CLIENTS = 64
-READ = 4000  # messages for each subscriber to read, and again
+READ = 4000  # messages that each subscriber reads
 TEXT = BODY[32:127] + BODY[32:37]  # a hundred bytes that are text
 
 
@@ -34,7 +34,7 @@ class Clients:
             self._poller.register(client, zmq.POLLIN)
 
     def run(self, ask: Callable[[int], bytes | None], seconds: float = 3600.0) -> float:
-        """Answers a second. `ask` says what a client sends next, None when it has finished."""
+        """Return answers per second. `ask` returns a client's next request, None when it has finished."""
         numbers = {client: n for n, client in enumerate(self._sockets)}
         start = time.perf_counter()
         end = start + seconds
@@ -66,7 +66,7 @@ def new_topic() -> bytes:
 
 
 class Puts:
-    """The next put of each client; every client is a publisher of its own."""
+    """The put requests of all clients. Each client is a separate publisher."""
 
     def __init__(self, topic: bytes, most: int = sys.maxsize) -> None:
         self._topic = topic
@@ -82,14 +82,14 @@ class Puts:
 def put(url: str, seconds: float) -> dict[str, float]:
     clients, puts = Clients(url, CLIENTS), Puts(new_topic())
     clients.run(puts, seconds / 4)  # warm up
-    # The last request of each client was answered; none is under way.
+    # Every request was answered: none is under way.
     rate = clients.run(puts, seconds)
     clients.close()
     return {f"put_{CLIENTS}": rate}
 
 
 def get(url: str, seconds: float) -> dict[str, float]:
-    """Subscribers drain what was put after they came."""
+    """Let subscribers read the messages that were put after they subscribed."""
     clients, topic = Clients(url, CLIENTS), new_topic()
     subscriptions = {n: b"s %d %b" % (n, topic) for n in range(CLIENTS)}
     clients.run(lambda n: subscriptions.pop(n, None))
@@ -109,7 +109,7 @@ def get(url: str, seconds: float) -> dict[str, float]:
 
 
 def roundtrip(url: str, seconds: float) -> dict[str, float]:
-    """How long one client waits for the answer to a put."""
+    """Measure the time from a put to its answer, with one client."""
     client, puts = Clients(url, 1), Puts(new_topic())
     took: list[float] = []
     last = time.perf_counter()

@@ -1,5 +1,5 @@
-"""Users, follows and tribbles for `bench tribbler`, put straight into the nodes' stores: by calls it would
-take longer than what is measured."""
+"""Users, follows and tribbles for `bench tribbler`, written directly to the nodes' stores: RPC calls would
+take longer than the benchmark itself."""
 
 import hashlib
 import random
@@ -24,13 +24,13 @@ from nuncius.store.driver import Connection
 ROWS = 50_000
 START = 1_700_000_000_000_000_000
 CELEBRITIES = 50
-"""So many users have half of all followers."""
+"""Number of users who have half of all followers."""
 
 TEXT = "x" * 100
 
 
 class Seeds:
-    """Rows on their way into the stores of a ring."""
+    """Rows that are buffered for the stores of a ring."""
 
     def __init__(self, ring: Ring, stores: Mapping[str, str]) -> None:
         self._ring = ring
@@ -59,8 +59,8 @@ class Seeds:
         await self.list(subscriptions_key(user), targets)
 
     async def posts(self, user: str, times: Sequence[int], *, contents: bool = True) -> None:
-        """Tribbles at these times. Without contents they are in the user's lists only, which is all that the
-        job looks at."""
+        """Add tribbles with these times. Without contents, only to the user's lists, which are all that the
+        job reads."""
         if not times:
             return
         for n in range(0, len(times), CHUNK):
@@ -85,7 +85,7 @@ class Seeds:
         await self.flush(ROWS)
 
     async def flush(self, least: int) -> None:
-        """Stores what has piled up, where it is at least so much."""
+        """Store each buffer that has at least so many rows."""
         for table, rows in (
             ("key_values", self._values),
             ("key_lists", self._lists),
@@ -99,13 +99,13 @@ class Seeds:
                     pile.clear()
 
     async def empty(self) -> None:
-        """Forgets everything that was in the ring."""
+        """Delete all data of the ring."""
         for connection in self._connections.values():
             await connection.execute("truncate nuncius.key_values, nuncius.key_lists, nuncius.key_items")
 
 
 def graph(users: int, follows: int, seed: int) -> Iterator[tuple[str, list[str], list[int]]]:
-    """A social graph with celebrities: users with whom each follows and when each has posted."""
+    """Generate a social graph with celebrities: users, whom each follows, and the times of its posts."""
     choice = random.Random(seed)  # noqa: S311 - the same graph in every run
     names = [f"u{n}" for n in range(users)]
     each = follows // users

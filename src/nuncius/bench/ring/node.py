@@ -1,9 +1,9 @@
-"""A node of a ring that also measures its own storage layer, as the application beside it would use it.
+"""A node of a ring that also measures its own storage layer, used as the application in its process uses it.
 
 python -m nuncius.bench.ring.node DATA_DIR ID MASTER CACHING
 
-It says on stdout when it is ready; then a line with a user and a number of seconds on stdin is answered with
-how many keys of that user it could read a second. It ends when stdin does.
+It reports on stdout when it is ready. For each line on stdin with a user and a number of seconds, it reports
+how many of that user's keys it read per second. It ends when stdin ends.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from nuncius.ring.tribbler import feed
 from nuncius.ring.tribbler.model import chunk_key, post_key, posts_key
 from nuncius.store.server import embedded
 
-WARM = 5  # reads before the clock starts: from the third on a key comes with a lease
+WARM = 5  # reads before the measurement: from the third read on, a key comes with a lease
 
 
 async def hot_reads(storage: Storage, user: str, seconds: float) -> float:
-    """Keys a second, read in the batches in which a user's tribbles are read."""
+    """Return keys per second, read in batches like a user's tribbles."""
     newest = await feed.newest(storage, [user])
     chunks = int(await storage.get(chunk_key(user)) or 0)
     lists = [posts_key(user, n) for n in range(chunks, max(chunks - 8, -1), -1)]

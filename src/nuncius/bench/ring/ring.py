@@ -1,4 +1,4 @@
-"""A ring of three processes for `bench tribbler`: two as `nuncius tribbler` starts them, and one that also
+"""A ring of three processes for `bench tribbler`: two started like `nuncius tribbler`, and one that also
 measures its own storage layer."""
 
 import asyncio
@@ -31,7 +31,7 @@ class Nodes:
         return Ring([Place(node_id, address) for node_id, address in zip(IDS, self.stores, strict=True)])
 
     async def hot_reads(self, user: str, seconds: float) -> float:
-        """Keys of a user that the last node reads a second."""
+        """Return how many of a user's keys the last node reads per second."""
         assert self.observer.stdin is not None
         self.observer.stdin.write(f"{user} {seconds}\n".encode())
         return float((await _line(self.observer))["hot_reads"])
@@ -39,7 +39,7 @@ class Nodes:
 
 @contextlib.asynccontextmanager
 async def nodes(parent: Path, *, caching: bool = True) -> AsyncIterator[Nodes]:
-    """The ring, with its data in this directory."""
+    """Run the ring, with its data in this directory."""
     async with contextlib.AsyncExitStack() as stack:
         stores: dict[str, str] = {}
         master = ""
@@ -82,7 +82,7 @@ async def _process(*arguments: str) -> AsyncIterator[Process]:
         yield process
     finally:
         assert process.stdin is not None
-        process.stdin.close()  # which is how it is told to end
+        process.stdin.close()  # this ends the process
         await process.wait()
 
 

@@ -87,7 +87,7 @@ def console(
 
 
 def _obey() -> int:
-    """A node's console: it says once on stdout whether it runs, and ends with its leash."""
+    """Serve a node's console: report once on stdout whether it runs, and end when stdin ends."""
     import msgspec
 
     from nuncius.cli.errors import explain
@@ -107,7 +107,7 @@ def _obey() -> int:
                 read_only=orders.read_only,
                 ready=report,
                 on_leash=True,
-                trusted_proxies=("127.0.0.1",),  # the node before it
+                trusted_proxies=("127.0.0.1",),  # the node, which forwards the requests
             )
     except Exception as error:
         logging.getLogger(__name__).debug("the console failed", exc_info=True)
@@ -121,7 +121,7 @@ def _log(level: str, style: str) -> None:
 
     logs.configure(level, style)
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    # What somebody changes is worth a line at any level.
+    # Log every change that is made in the console, at any level.
     logging.getLogger(CHANGES).setLevel(logging.INFO)
 
 

@@ -1,4 +1,4 @@
-"""`nuncius migrate`: bring a database up to date, or print how."""
+"""`nuncius migrate`: bring a database up to date, or print the script that does."""
 
 import asyncio
 import contextlib

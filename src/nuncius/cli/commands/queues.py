@@ -1,4 +1,4 @@
-"""`nuncius queue`: make queues, look at them, empty and delete them."""
+"""`nuncius queue`: create, show, browse, purge and delete queues."""
 
 import shlex
 from typing import Annotated
@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
 
 
 def advice(queue: str) -> str:
-    """What to do when there is no such queue."""
+    """Advise what to do when there is no such queue."""
     return f"make it with: nuncius queue create {shlex.quote(queue)}"
 
 

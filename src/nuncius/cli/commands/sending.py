@@ -1,4 +1,4 @@
-"""Many messages on their way: several groups under way at a time, in order, with progress on a terminal."""
+"""Sending many messages: several groups at a time, in order, with progress on a terminal."""
 
 import asyncio
 import sys
@@ -16,7 +16,7 @@ PROGRESS_SECONDS = 0.2
 
 
 class Progress:
-    """A line on stderr that says how far we are; only if somebody watches."""
+    """A progress line on stderr, shown only on a terminal."""
 
     def __init__(self, verb: str, *, wanted: bool) -> None:
         self._verb = verb
@@ -45,7 +45,7 @@ async def send_all(
     stored: Callable[[Sequence[R]], None],
     progress: Progress,
 ) -> None:
-    """Sends group after group; `stored` gets the receipts of each, in order."""
+    """Send group after group. `stored` gets the receipts of each, in order."""
     under_way: deque[asyncio.Future[Sequence[R]]] = deque()
 
     async def settle_first() -> None:
@@ -57,7 +57,7 @@ async def send_all(
     try:
         async for group in groups:
             under_way.append(asyncio.ensure_future(send(group)))
-            await asyncio.sleep(0)  # a group is a packet of its own
+            await asyncio.sleep(0)  # let the client send each group as a packet of its own
             while len(under_way) >= UNDER_WAY or (under_way and under_way[0].done()):
                 await settle_first()
         while under_way:

@@ -1,4 +1,4 @@
-"""`nuncius status`: what a node knows about itself and its store."""
+"""`nuncius status`: the state of a node and its store."""
 
 import asyncio
 import time
@@ -75,7 +75,7 @@ def status(url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Fo
 
 
 def write_inactive(actors: Sequence[dict[str, Any]]) -> None:
-    """Producers, consumers and brokers that have been silent for too long."""
+    """Print the producers, consumers and brokers that have been silent for too long."""
     output.write_table(
         ("inactive", "id", "last active"),
         [
@@ -87,8 +87,8 @@ def write_inactive(actors: Sequence[dict[str, Any]]) -> None:
 
 
 def write_failures(failures: Sequence[dict[str, Any]]) -> None:
-    """What could not be delivered so far, by destination and subscriber: how much, how often the worst of it
-    was tried, and why not the last time."""
+    """Print failed deliveries by destination and subscriber: their count, the most attempts for one message,
+    the time and reason of the last failure."""
     output.write_table(
         ("destination", "subscriber", "not delivered", "attempts", "last", "reason"),
         [

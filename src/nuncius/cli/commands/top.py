@@ -1,4 +1,4 @@
-"""`nuncius top`: what a node does at this moment, on one screen that keeps itself up to date."""
+"""`nuncius top`: the current activity of a node, on one screen that refreshes itself."""
 
 import contextlib
 import os
@@ -40,7 +40,7 @@ def top(
 
 
 def look(url: str, seconds: float) -> dict[str, Any]:
-    """What the node says of itself, and of its store. Rates are of the last few seconds."""
+    """Return the statistics of the node and its store. Rates cover the last few seconds."""
     stats = http.get(url, f"/v1/stats?seconds={max(seconds, 5.0):g}")
     return {"stats": stats, "overview": http.get(url, "/v1/overview")}
 
@@ -71,7 +71,7 @@ def _live(seen: dict[str, Any], url: str, every: float) -> None:
 
 @contextlib.contextmanager
 def _keys() -> Iterator[None]:
-    """Keys are heard as they are pressed, if there is somebody to press them."""
+    """Deliver keys as soon as they are pressed, if stdin is a terminal."""
     if not sys.stdin.isatty():
         yield
         return
@@ -84,7 +84,7 @@ def _keys() -> Iterator[None]:
 
 
 def _has_enough(seconds: float) -> bool:
-    """Waits so long for a q."""
+    """Wait so many seconds. Return True if the user pressed q."""
     if not sys.stdin.isatty():
         time.sleep(seconds)
         return False

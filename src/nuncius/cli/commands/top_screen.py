@@ -1,4 +1,4 @@
-"""The screen of `nuncius top`. Names come from outside: they are shown as text, never as markup."""
+"""The screen of `nuncius top`. Names come from clients: they are shown as text, never as markup."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -28,7 +28,7 @@ def screen(seen: dict[str, Any], url: str) -> RenderableType:
     )
     return Group(
         _head(stats, overview["figures"], url),
-        *_alarms(overview["alarms"]),  # a low terminal shows what is above
+        *_alarms(overview["alarms"]),  # before the tables: a small terminal shows only the top
         *(line for table in tables if table.row_count for line in ("", table)),
     )
 
@@ -61,7 +61,7 @@ def _doors(stats: dict[str, Any]) -> Table:
 
 
 def _workers(stats: dict[str, Any]) -> Table:
-    """The same by worker, where there are several."""
+    """Tabulate connections and rates by worker, if there are several."""
     table = _table("of these", "open", *KINDS)
     processes = stats["processes"]
     for each in processes if len(processes) > 1 else ():

@@ -1,4 +1,4 @@
-"""`nuncius topic`: make topics, look at them and their subscriptions, say how long entries stay."""
+"""`nuncius topic`: create and show topics and their subscriptions, and set retention."""
 
 import shlex
 from enum import StrEnum
@@ -48,7 +48,7 @@ def register(app: typer.Typer) -> None:
 
 
 def advice(topic: str) -> str:
-    """What to do when there is no such topic."""
+    """Advise what to do when there is no such topic."""
     return f"make it with: nuncius topic create {shlex.quote(topic)}"
 
 
@@ -73,7 +73,7 @@ def list_topics(url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output
 
 
 def document(topic: TopicState) -> dict[str, Any]:
-    """A topic for programs."""
+    """Return a topic as a JSON document."""
     partitions = [
         msgspec.structs.asdict(partition) | {"entries": partition.entries} for partition in topic.partitions
     ]

@@ -1,1 +1,1 @@
-"""The evaluation of trace files: `traces` finds and reads them, `figures` computes, `report` shows."""
+"""The evaluation of trace files: `traces` reads them, `figures` computes, `report` writes the page."""

@@ -1,5 +1,5 @@
-"""Charts as SVG, written out: no library, no script, nothing to load. Colours are the page's (see `page`), so
-that charts are readable in the light and in the dark. Hovering over a mark shows its figures."""
+"""Charts as plain SVG, without libraries, scripts or external files. Colours are those of `page`, so charts
+are readable in light and dark mode. Hovering over a mark shows its figures."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from html import escape
 
 WIDTH, HEIGHT = 640, 260
 LEFT, RIGHT, TOP, BOTTOM = 64, 14, 14, 46
-_MARKS = 40  # more points than these are a line without marks
+_MARKS = 40  # with more points, a line has no marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +27,18 @@ class Bar:
 
 
 def digits(value: float) -> int:
-    """How many digits after the point say something: three in all."""
+    """Return the number of decimals that gives three significant digits."""
     return 0 if value == 0 else max(0, 2 - math.floor(math.log10(abs(value))))
 
 
 def number(value: float) -> str:
-    """A figure as short as it can be."""
+    """Format a figure as briefly as possible."""
     text = f"{value:,.{digits(value)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round numbers from low to high."""
+    """Return round numbers from low to high."""
     if high <= low:
         return [low]
     rough = (high - low) / about
@@ -57,7 +57,7 @@ def line(
     level: Point | None = None,
     colour: int = 0,
 ) -> str:
-    """A line with the band of its confidence intervals; `level` is a mean to draw across, with its own."""
+    """Draw a line with the band of its confidence intervals. `level` is a mean to draw with its interval."""
     top = max(p.y + (p.spread or 0) for p in [*points, *([level] if level else [])])
     high = ticks(0, top or 1)[-1]
     high = high if high >= top else high + ticks(0, top or 1)[1]
@@ -94,7 +94,7 @@ def histogram(
     span: tuple[float, float] | None = None,
     colour: int = 0,
 ) -> str:
-    """Amounts over a logarithmic scale; it has the length of the bars unless a longer `span` is given."""
+    """Draw amounts over a logarithmic scale, which is as long as the bars unless `span` is given."""
     lowest, highest = (math.log10(edge) for edge in span or (bars[0].low, bars[-1].high))
     top = ticks(0, max(bar.amount for bar in bars))
     high = top[-1] if top[-1] >= max(bar.amount for bar in bars) else top[-1] + top[1]
@@ -116,7 +116,7 @@ def histogram(
 
 
 def stacked(rows: Mapping[str, Mapping[str, float]], *, title: str) -> str:
-    """A bar a row, filled by the shares of its parts, which sum up to one."""
+    """Draw a bar for each row, divided by the shares of its parts, whose sum is one."""
     names = list(next(iter(rows.values())))
     step, thick = 30, 20
     height = 34 + step * len(rows)
@@ -147,7 +147,7 @@ def _scale(low: float, high: float, start: float, end: float) -> Scale:
 
 
 def _decades(low: float, high: float) -> list[float]:
-    """1, 2 and 5 of every power of ten, or, where that is too much, the powers alone."""
+    """Return 1, 2 and 5 times each power of ten or, for long scales, the powers alone."""
     powers = range(math.floor(low), math.ceil(high) + 1)
     factors = (1, 2, 5) if high - low <= 3 else (1,)
     values = [factor * 10.0**power for power in powers for factor in factors]

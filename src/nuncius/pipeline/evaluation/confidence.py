@@ -1,7 +1,7 @@
 """Confidence intervals of a mean.
 
-The samples are the buckets of a run, not single requests, because requests of one moment wait for the same
-things and tell little more than one of them. Buckets are taken as independent. For a rate, the half-width of
+The samples are the buckets of a run, not single requests, because concurrent requests wait for the same
+things and are correlated. Buckets are taken as independent. For a rate, the half-width of
 the interval is t * s / sqrt(n), with Student's t for n - 1 degrees of freedom. A mean response time is a
 ratio, all the time spent over all the requests: a bucket weighs as many requests as it has, and what varies
 from bucket to bucket is the time spent in it less what its requests would take at the mean.
@@ -23,21 +23,21 @@ _SECOND = (5 * _NORMAL**5 + 16 * _NORMAL**3 + 3 * _NORMAL) / 96
 
 
 def t95(freedom: Column) -> Column:
-    """The quantile of t for a 95 % interval; null where there is no freedom."""
+    """Return the quantile of t for a 95 % interval, or null for zero degrees of freedom."""
     beyond = _NORMAL + _FIRST / freedom + _SECOND / (freedom * freedom)
     table = sf.array(*map(sf.lit, TABLE))
     return sf.when(freedom > len(TABLE), beyond).when(freedom >= 1, sf.get(table, freedom.cast("int") - 1))
 
 
 def half_width(samples: str) -> Column:
-    """The half-width of the 95 % interval around the mean of a column, as an aggregate. Of one sample there
-    is no interval."""
+    """Return the half-width of the 95 % interval around the mean of a column, as an aggregate. It is null for
+    a single sample."""
     n = sf.count(samples)
     return t95(n - 1) * sf.stddev_samp(samples) / sf.sqrt(n)
 
 
 def half_width_of_ratio(total: Column, weight: Column) -> Column:
-    """The same around the ratio of two sums. Buckets of no weight are no samples."""
+    """Return the half-width around the ratio of two sums. Buckets without weight are not samples."""
     n, weights = sf.count_if(weight > 0), sf.sum(weight)
     mean = sf.sum(total) / weights
     squares = (

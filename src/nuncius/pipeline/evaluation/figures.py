@@ -13,7 +13,7 @@ from pyspark.sql import functions as sf
 from nuncius.pipeline.evaluation.confidence import half_width, half_width_of_ratio
 from nuncius.pipeline.evaluation.traces import PHASES
 
-# What the rest works on: requests as somebody saw them. `took` in nanoseconds.
+# Requests as clients or nodes measured them, the input of all figures. `took` in nanoseconds.
 REQUESTS = "step string, epoch_ms bigint, took bigint, method string, answer string"
 WINDOWS = "step string, begin_ns bigint, buckets int"
 _AMOUNTS = "requests bigint, messages bigint, errors bigint"
@@ -47,7 +47,7 @@ def as_clients_saw(clients: DataFrame) -> DataFrame:
 
 
 def as_nodes_saw(nodes: DataFrame) -> DataFrame:
-    """A node's trace does not tell the methods."""
+    """Return requests as nodes measured them. Their traces do not contain the methods."""
     took = sum((sf.col(phase) for phase in PHASES), start=sf.lit(0))
     nothing = sf.lit(None).cast("string")
     return nodes.select(
@@ -56,7 +56,7 @@ def as_nodes_saw(nodes: DataFrame) -> DataFrame:
 
 
 def windows(requests: DataFrame, *, warmup: float, cooldown: float, bucket: float) -> DataFrame:
-    """What of each run is measured: from when on, and for how many buckets (perhaps none)."""
+    """Return the measured part of each run: its start, and its number of buckets (perhaps none)."""
     begin = sf.min("epoch_ms") * 1_000_000 + round(warmup * _NS)
     end = sf.max(_answered()) - round(cooldown * _NS)
     whole = sf.floor((end - begin) / round(bucket * _NS))
@@ -66,7 +66,7 @@ def windows(requests: DataFrame, *, warmup: float, cooldown: float, bucket: floa
 
 
 def measured(requests: DataFrame, measured_windows: DataFrame, *, bucket: float) -> DataFrame:
-    """The requests that count, with the bucket in which they do."""
+    """Return the requests in the measured part, each with its bucket."""
     since = _answered() - sf.col("begin_ns")
     place = sf.floor(since / round(bucket * _NS)).cast("int")
     return (
@@ -78,7 +78,7 @@ def measured(requests: DataFrame, measured_windows: DataFrame, *, bucket: float)
 
 
 def buckets(counted: DataFrame, measured_windows: DataFrame, *by: str, bucket: float) -> DataFrame:
-    """What happened in each bucket of each run, or (`by`) of each method in it."""
+    """Sum up each bucket of each run, or (`by`) of each method in it."""
     keys = counted.select("step", *by).distinct().join(measured_windows.where("buckets > 0"), "step")
     every = keys.select("step", *by, sf.explode(sf.expr("sequence(0, buckets - 1)")).alias("bucket"))
     happened = counted.groupBy("step", *by, "bucket").agg(
@@ -95,9 +95,9 @@ def buckets(counted: DataFrame, measured_windows: DataFrame, *by: str, bucket: f
 
 
 def summed_up(counted: DataFrame, bucketed: DataFrame, *by: str, bucket: float) -> DataFrame:
-    """The figures of each run, or (`by`) of each method in it. Means of rates are over buckets, the mean of
-    response times is over requests; the intervals are over buckets. Percentiles are exact, of times in
-    whole microseconds, interpolated between neighbours."""
+    """Return the figures of each run, or (`by`) of each method in it. Means of rates are over buckets, the
+    mean of response times is over requests; the intervals are over buckets. Percentiles are exact, of times
+    in whole microseconds, interpolated between neighbours."""
     micros = sf.expr("took div 1000")
     spread = counted.groupBy("step", *by).agg(
         (sf.avg("took") / 1e6).alias("response_ms"),
@@ -129,7 +129,7 @@ def summed_up(counted: DataFrame, bucketed: DataFrame, *by: str, bucket: float) 
 
 
 def shares(nodes: DataFrame, measured_windows: DataFrame, *, bucket: float) -> DataFrame:
-    """How much of the time that requests spent in the nodes went into each phase."""
+    """Return the share of each phase in the time that requests spent in the nodes."""
     took = sum((sf.col(phase) for phase in PHASES), start=sf.lit(0))
     counted = measured(nodes.withColumn("took", took), measured_windows, bucket=bucket)
     means = counted.groupBy("step").agg(*((sf.avg(phase) / 1e6).alias(phase) for phase in PHASES))
@@ -148,8 +148,8 @@ def shares(nodes: DataFrame, measured_windows: DataFrame, *, bucket: float) -> D
 
 
 def histogram(counted: DataFrame) -> DataFrame:
-    """How many requests took how long, in buckets that are as wide as they are far out (ten from each power
-    of ten to the next): of each method, and of all (where `method` is null)."""
+    """Count requests by duration, in logarithmic buckets (ten for each power of ten): for each method, and
+    for all (where `method` is null)."""
     number = sf.floor(sf.log10(sf.greatest(sf.col("took"), sf.lit(1)).cast("double")) * PER_DECADE)
     placed = counted.withColumn("number", number)
     each = placed.where("method is not null").groupBy("step", "method", "number").agg(sf.count("*"))
@@ -164,7 +164,7 @@ def histogram(counted: DataFrame) -> DataFrame:
 
 
 def series(runs: DataFrame, steps: DataFrame) -> DataFrame:
-    """The runs of each series by what was varied, and how much more each does than the first. `steps` has
+    """Return the runs of each series by the varied parameter, with their speedup over the first. `steps` has
     columns step, parameter and value."""
     first = sf.first("requests_s").over(Window.partitionBy("parameter").orderBy("value"))
     columns: Sequence[str] = (

@@ -1,4 +1,4 @@
-"""Pieces of a page: the frame around everything, and tables. One file, nothing to load, no script."""
+"""Parts of a page: its frame, and tables. A page is one file without scripts or external files."""
 
 from collections.abc import Iterable, Sequence
 from html import escape

@@ -1,4 +1,4 @@
-"""The report of an evaluation: a page that stands for itself, and the same as JSON."""
+"""The report of an evaluation: a self-contained page, and the same as JSON."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from nuncius.pipeline.evaluation import charts, page
 from nuncius.pipeline.evaluation.charts import Bar, Point, digits, number
 
 Row = dict[str, Any]
-POINTS = 300  # of a line; more are put together
+POINTS = 300  # of a line; more are merged
 
 METHOD = (
     "A run is measured from {warmup} s after its first request to {cooldown} s before its last answer, in "
@@ -31,7 +31,7 @@ class Settings:
     cooldown: float
     bucket: float
     side: str
-    """Who measured: "client" or "node"."""
+    """The side that measured: "client" or "node"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ def _method_histogram(method: Row, histogram: Sequence[Row], span: tuple[float, 
 
 
 def _thinned(points: Sequence[Point]) -> list[Point]:
-    """Not more points than a chart can show; those that are put together show their mean."""
+    """Reduce points to the number that a chart can show: merged points show their mean."""
     size = -(-len(points) // POINTS)
     groups = (points[at : at + size] for at in range(0, len(points), size))
     return [Point(group[0].x, statistics.fmean(point.y for point in group)) for group in groups]

@@ -1,8 +1,8 @@
-"""Trace files: where they are, and what is in them.
+"""Trace files: their directories and their contents.
 
 A directory of traces is one run, with files `client-*.parquet` of the load clients, `node-*.parquet` of the
-nodes, or both; or it has a directory a run. Those of a series are named for what was varied: `clients_96`
-or `clients=96`.
+nodes, or both; or it has a directory for each run. Those of a series are named after the varied parameter:
+`clients_96` or `clients=96`.
 """
 
 import re
@@ -16,7 +16,7 @@ from pyspark.sql import functions as sf
 
 from nuncius.pipeline.errors import PipelineError
 
-# As `bench telesto` and the nodes write them, in nanoseconds but for the time of day, and with the run.
+# As `bench telesto` and the nodes write them, in nanoseconds except for the time of day, plus the run.
 CLIENTS = (
     "step string, epoch_ms bigint, waiting bigint, sent_method string, response_time bigint, "
     "received_method string"
@@ -28,12 +28,12 @@ _VARIED = re.compile(r"(?P<parameter>.+?)[_=](?P<value>\d+(\.\d+)?)")
 
 
 class NoTraces(PipelineError):
-    """There are no trace files where they were said to be, or too little is in them."""
+    """There are no trace files at the given place, or they contain too little."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One run: of a series, if something was varied."""
+    """One run, of a series if a parameter was varied."""
 
     name: str
     directory: Path
@@ -42,7 +42,7 @@ class Step:
 
 
 def steps_in(directory: Path) -> list[Step]:
-    """The runs in a directory, in the order of the series."""
+    """Return the runs in a directory, in the order of the series."""
     places = [directory, *sorted(path for path in directory.glob("*") if path.is_dir())]
     found = []
     for place in places:
@@ -62,7 +62,7 @@ def files(directory: Path, side: str) -> list[str]:
 
 
 def read(spark: SparkSession, steps: Iterable[Step], side: str, schema: str) -> DataFrame | None:
-    """The traces of one side ("client" or "node") of all runs; None if there are none."""
+    """Return the traces of one side ("client" or "node") of all runs, or None if there are none."""
     frames = [
         spark.read.parquet(*map(_complete, paths)).withColumn("step", sf.lit(step.name))
         for step in steps
@@ -75,9 +75,9 @@ def read(spark: SparkSession, steps: Iterable[Step], side: str, schema: str) -> 
 
 
 def _complete(path: str) -> str:
-    """Refuses a file whose writer has not come to its end: Parquet is of no use without it."""
+    """Refuse an unfinished file: Parquet is unreadable without its footer."""
     with Path(path).open("rb") as file:
-        file.seek(max(len(_END), Path(path).stat().st_size - len(_END)))  # it begins with the same bytes
+        file.seek(max(len(_END), Path(path).stat().st_size - len(_END)))  # the header has the same bytes
         if file.read() != _END:
             raise NoTraces(f"{path} is not complete: its node or client still runs, or was killed; remove it")
     return path

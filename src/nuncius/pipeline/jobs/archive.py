@@ -1,4 +1,4 @@
-"""`archive` moves topics into the lake, exactly once, and lets retention drop what is there."""
+"""`archive` copies topics into the lake, exactly once, and lets retention drop archived entries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SETTINGS = {
 
 @dataclass
 class Done:
-    """What a run has archived so far."""
+    """Totals of the entries and files that a run has archived."""
 
     rows: int = 0
     rounds: int = 0
@@ -76,7 +76,7 @@ def run(context: Context) -> Summary:
 
 
 def work_off(context: Context, archive: Archive, done: Done, rows: int) -> None:
-    """Archives what there is now. What comes meanwhile is for the next time."""
+    """Archive the entries that exist now. Entries that arrive meanwhile are left to the next call."""
     pending = archive.look()
     ends = {stretch.partition.partition_id: stretch.end for stretch in pending}
     before, total = done.rows, sum(stretch.rows for stretch in pending)
@@ -90,8 +90,8 @@ def work_off(context: Context, archive: Archive, done: Done, rows: int) -> None:
 
 
 def wait_for_more(context: Context, archive: Archive, rows: int, every: int) -> bool:
-    """Waits until there is enough for a round, or until some entries have waited long enough: a file for
-    every few entries would be a bad archive. False: the user wants to end the run."""
+    """Wait until there are enough entries for a round, or some have waited long enough, so that files do not
+    become too small. Return False if the user stops the run."""
     began = time.monotonic()
     while not context.stopping.wait(LOOK_SECONDS):
         waiting = archive.waiting()
@@ -108,7 +108,7 @@ def _options(context: Context) -> ReadOptions:
 
 
 def _lake(context: Context, db: Database) -> Lake:
-    """The store's lake; a new one is in the data directory unless somebody says where."""
+    """Return the store's lake. A new one is created at setting `lake`, by default in the data directory."""
     known = ledger.location(db, context.settings.get("lake"))
     if known is None:
         if context.data_dir is None:

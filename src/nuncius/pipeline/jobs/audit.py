@@ -1,8 +1,8 @@
-"""`audit`: reconciles what was published, stored, delivered and confirmed, and says what does not agree.
+"""`audit`: reconciles published, stored, delivered and confirmed messages, and reports differences.
 
-It takes up to three things: the entries that are stored (live, in the lake, or both), the history that
-clients wrote down, and the places that the store keeps for its subscribers. Each is optional, and everything
-that can be checked with what is given is checked.
+It has up to three inputs: the stored entries (live, in the lake, or both), the history that clients wrote,
+and the positions that the store keeps for its subscribers. Each is optional; the audit makes every check that
+its inputs allow.
 """
 
 import json
@@ -20,8 +20,8 @@ from nuncius.pipeline.jobs.auditing.findings import FAULT, KINDS, findings
 from nuncius.pipeline.jobs.auditing.inputs import Wanted, gather
 from nuncius.pipeline.jobs.job import Context, Job, Summary
 
-# What there was of each, in a topic (where there is no subscriber) and for a subscriber. `delivered` counts
-# entries, `deliveries` how often; `confirmed` counts the offsets before a subscriber's place.
+# Amounts for a topic (without a subscriber) and for a subscriber. `delivered` counts distinct entries,
+# `deliveries` all deliveries; `confirmed` counts the offsets before a subscriber's position.
 ACCOUNTS = (
     "topic string, subscriber string, published bigint, acknowledged bigint, stored bigint, "
     "delivered bigint, deliveries bigint, confirmed bigint, lag bigint"
@@ -36,11 +36,11 @@ def audit(
     positions: DataFrame | None = None,
     ends: DataFrame | None = None,
 ) -> DataFrame:
-    """A row a topic, partition, subscriber and kind of finding: see `audit_findings.KINDS`.
+    """Return a row for each topic, partition, subscriber and kind of finding: see `findings.KINDS`.
 
-    The frames have the columns of `audit_stored.STORED`, `history.SCHEMA`, `audit_delivered.POSITIONS` and
-    `audit_stored.ENDS`. Without `ends`, what must be there is what positions or else entries tell. Frames
-    are read several times: keep them (`persist`) where reading is dear or what is read may change.
+    The frames have the columns of `stored.STORED`, `history.SCHEMA`, `delivered.POSITIONS` and `stored.ENDS`.
+    Without `ends`, the expected offsets are derived from positions or else from entries. Frames are read
+    several times: `persist` them if reading is expensive or the data may change.
     """
     if ends is None:
         ends = _ends(stored, positions)
@@ -75,7 +75,7 @@ def audit(
 
 
 def accounts(stored: DataFrame | None, history: DataFrame | None, positions: DataFrame | None) -> DataFrame:
-    """A row a topic, and one a subscriber of it, with how much there was of everything."""
+    """Return a row for each topic, and one for each of its subscribers, with all amounts."""
     parts: list[DataFrame] = []
     if stored is not None:
         parts.append(_part(stored.groupBy("topic").agg(sf.count("*").alias("stored"))))
@@ -163,7 +163,7 @@ def run(context: Context) -> Summary:
 
 
 def _order(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Faults first, in the order in which they are explained."""
+    """Sort faults first, in the order of their explanations."""
     kinds = list(KINDS)
     about = (row["topic"], row["partition"] or 0, row["subscriber"] or "")
     return (kinds.index(row["kind"]), *about)
@@ -181,7 +181,7 @@ def _account(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
-    """Lines whose columns stand below each other; not too many of them."""
+    """Format rows in aligned columns, up to a limit of lines."""
     lines = list(rows)
     if not lines:
         return []

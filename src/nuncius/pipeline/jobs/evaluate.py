@@ -21,8 +21,8 @@ BUCKET = 1.0
 def evaluate(
     clients: DataFrame | None, nodes: DataFrame | None, steps: list[Step], settings: Settings
 ) -> Results:
-    """The figures of runs. The frames have the columns of `traces.CLIENTS` and `traces.NODES`; where there
-    are traces of clients, response times are theirs."""
+    """Compute the figures of runs. The frames have the columns of `traces.CLIENTS` and `traces.NODES`;
+    response times come from clients' traces if there are any."""
     if clients is not None:
         requests = figures.as_clients_saw(clients)
     elif nodes is not None:
@@ -67,7 +67,7 @@ def evaluate(
 
 
 def _rows(made: DataFrame, order: list[str], *by: str) -> list[dict[str, Any]]:
-    """All rows: a few a run, but for a bucket a second."""
+    """Collect all rows: few for each run, except for one bucket a second."""
     places = {name: number for number, name in enumerate(order)}
     ordered = made.orderBy(*by) if by else made
     return sorted((row.asDict() for row in ordered.collect()), key=lambda row: places[row["step"]])

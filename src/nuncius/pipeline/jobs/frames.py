@@ -1,4 +1,4 @@
-"""A few rows from the driver as a DataFrame."""
+"""DataFrames from a few rows of the driver."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,8 +9,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 
 def frame(spark: SparkSession, schema: str, rows: Iterable[Mapping[str, Any]]) -> DataFrame:
-    """Rows with the columns of a schema (DDL); what a row does not have is null. As Arrow, so that Spark
-    knows them when it plans: several times as fast as rows of Python."""
+    """Return rows with the columns of a schema (DDL); missing values are null. Rows are passed as Arrow, so
+    that Spark knows them when it plans: several times as fast as Python rows."""
     columns = spark.createDataFrame([], schema).schema
     picked = [{name: row.get(name) for name in columns.names} for row in rows]
     table = pa.Table.from_pylist(picked, to_arrow_schema(columns, timezone="UTC"))

@@ -1,13 +1,13 @@
-"""What a job is. A job's module has a function from DataFrames to DataFrames, which tests call as it is, and
-a few lines that connect it: `JOB = Job("name", "what it does", run)`, where `run` takes a Context, reads
-through it, writes, and answers with a Summary.
+"""The parts of a job. A job's module has a function from DataFrames to DataFrames, which tests call directly,
+and a few lines that connect it: `JOB = Job("name", "what it does", run)`, where `run` takes a Context, reads
+through it, writes, and returns a Summary.
 
     def run(context: Context) -> Summary:
         entries = context.read(topic=context.setting("topic"))
         ...
 
-A job that streams hands its writer to `context.stream`, which starts the query, waits for its end (or for
-the user's wish to end it) and counts what it read.
+A streaming job passes its writer to `context.stream`, which starts the query, waits until it ends (or the
+user stops it) and counts the rows it read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a run did. `facts` are shown to people and kept as JSON: strings, numbers, lists of them."""
+    """The result of a run. `facts` are shown to users and stored as JSON: strings, numbers, lists of them."""
 
     rows_read: int = 0
     rows_written: int = 0
@@ -45,7 +45,7 @@ class Job:
     summary: str
     run: Callable[[Context], Summary]
     settings: Mapping[str, str] | None = None
-    """What can be set, and what it means; None: the job looks at its settings itself."""
+    """The allowed settings and their meanings; None: the job checks its settings itself."""
 
 
 Progress = Callable[[str, int | None, int | None], None]
@@ -56,41 +56,41 @@ def _silence(text: str, done: int | None, total: int | None) -> None: ...
 
 @dataclass(slots=True)
 class Context:
-    """What a run has to work with."""
+    """The session, the store and the settings that a run uses."""
 
     spark: SparkSession
     dsn: str
     settings: dict[str, str] = field(default_factory=dict)
     follow: bool = False
-    """Go on until somebody stops the run; otherwise do what there is to do, and end."""
+    """True: run until the user stops it. False: work off the existing entries, and end."""
     checkpoint: str = ""
-    """A directory (or URL) of this job's own, where streams keep their places; empty: there is none."""
+    """This job's own directory (or URL) for the checkpoints of streams; empty: there is none."""
     data_dir: Path | None = None
     """The data directory, when the store is the embedded one."""
     show: Progress = _silence
     stopping: threading.Event = field(default_factory=threading.Event)
-    """Set when the user wants the run to end."""
+    """Set when the user stops the run."""
 
     def setting(self, name: str, default: str | None = None) -> str:
-        """A setting's value. One without a default must be given."""
+        """Return a setting's value. A setting without a default must be given."""
         value = self.settings.get(name, default)
         if value is None:
             raise InvalidOption(f"this job needs a setting: --set {name}=...")
         return value
 
     def read(self, *, stream: bool = False, **options: object) -> DataFrame:
-        """A DataFrame of our source. Options are those of the source; the store is known."""
+        """Return a DataFrame of our source, with these options of the source besides the store."""
         reader = self.spark.readStream if stream else self.spark.read
         given = {name: _text(value) for name, value in options.items() if value is not None}
         return reader.format("nuncius").options(store=self.dsn, **given).load()
 
     def progress(self, text: str, done: int | None = None, total: int | None = None) -> None:
-        """Tells the user how far the run is."""
+        """Show the user the progress of the run."""
         self.show(text, done, total)
 
     def checkpoint_for(self, **what: object) -> str:
-        """A directory for the stream with these properties: one with others (another topic, another length
-        of windows) is another stream, and must not go on where this one stopped."""
+        """Return a checkpoint directory for the stream with these properties. A stream with others (another
+        topic, another window length) must not continue where this one stopped."""
         if not self.checkpoint:
             raise InvalidOption("where does the stream keep its place? Give --checkpoint DIR")
         said = json.dumps(what, sort_keys=True, default=str)
@@ -98,9 +98,8 @@ class Context:
         return f"{self.checkpoint}/{name}-{hashlib.sha256(said.encode()).hexdigest()[:12]}"
 
     def stream(self, writer: DataStreamWriter, *, checkpoint: str | None = None) -> Streamed:
-        """Runs a streaming query to its end: with `follow` until the run is stopped, else until it has
-        worked off what was there when it began. It goes on where its checkpoint says, by default the only
-        one this job has."""
+        """Run a streaming query: with `follow` until the run is stopped, else until it has worked off the
+        entries that existed at its start. It continues from its checkpoint, by default the job's only one."""
         from nuncius.pipeline.jobs.streams import run
 
         place = checkpoint or self.checkpoint_for(stream=self.settings.get("topic", ""))

@@ -1,10 +1,10 @@
-"""A job of the user's own: any function of a module of his, from entries to rows.
+"""A user's own job: any function of the user's module, from entries to rows.
 
     def long_ones(entries: DataFrame, *, least: str = "100") -> DataFrame:
         return entries.where(sf.length("value") >= int(least)).select("key", "value")
 
-What it returns is published to a topic, exactly once, or written as Parquet files. A column `value` is what
-is published (see the sink for its neighbours); without one, each row becomes a JSON object.
+The returned rows are published to a topic, exactly once, or written as Parquet files. Column `value` becomes
+the body (the sink describes the other columns); without it, each row becomes a JSON object.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Function = Callable[..., "DataFrame"]
 
 
 def own_job(reference: str, *, to_parquet: str | None = None) -> Job:
-    """The job of `module:function`, found on Python's path or in the current directory."""
+    """Return the job of `module:function`, found on Python's path or in the current directory."""
     function = find(reference)
 
     def run(context: Context) -> Summary:
@@ -58,7 +58,7 @@ def find(reference: str) -> Function:
 
 
 def _travel_by_value(module: object) -> None:
-    """Functions that workers call (UDFs) are sent to them as they are: no worker has the user's module."""
+    """Send functions that workers call (UDFs) by value, because workers do not have the user's module."""
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
@@ -85,7 +85,7 @@ def _run(context: Context, reference: str, function: Function, to_parquet: str |
 
 
 def as_values(rows: DataFrame) -> DataFrame:
-    """Rows that can be published: as they are if they have a column `value`, else as JSON objects."""
+    """Make rows publishable: unchanged if they have a column `value`, else as JSON objects."""
     from pyspark.sql import functions as sf
 
     if "value" in rows.columns:

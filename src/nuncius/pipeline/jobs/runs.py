@@ -1,7 +1,7 @@
-"""The runs of jobs, as rows in the store: when each began and ended, and what it did.
+"""The runs of jobs, as rows in the store: their start, end and result.
 
-A run holds an advisory lock for as long as it lives. So a row that says `running` and whose lock is free is
-of a run that was killed, or whose machine went away: it is shown as `interrupted`.
+A run holds an advisory lock until it ends. If a row says `running` but its lock is free, the run was killed
+or its machine failed: it is shown as `interrupted`.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ class Run:
 
 
 class JobFailed(PipelineError):
-    """A job did not come to its end."""
+    """A job has failed."""
 
 
 def perform(job: Job, context: Context) -> Summary:
-    """Runs a job and writes down what it did. What goes wrong in Spark becomes one sentence."""
+    """Run a job and record its result. Spark's errors become one sentence."""
     with _recorded(job, context) as record:
         try:
             summary = job.run(context)
         except Exception as error:
             if context.stopping.is_set():
-                # What Spark complains about is only that it was stopped.
+                # The error only says that Spark was stopped.
                 summary = Summary()
             else:
                 record("failed", Summary(), explain(error))
@@ -86,7 +86,7 @@ class _Record:
         self._run_id = run_id
 
     def __call__(self, state: str, summary: Summary, error: str | None) -> None:
-        # The connection that holds the lock may have been lost in a run of days.
+        # The connection that holds the lock may be broken after a run of days.
         with place.connect(self._dsn) as db:
             facts = msgspec.json.encode(summary.facts, enc_hook=str).decode()
             db.execute(_END, self._run_id, state, summary.rows_read, summary.rows_written, facts, error)
@@ -102,7 +102,7 @@ def _recorded(job: Job, context: Context) -> Iterator[_Record]:
 
 
 def runs(db: Database, job: str | None = None, limit: int = 50) -> list[Run]:
-    """The last runs of a job, or of all, the latest first."""
+    """Return the last runs of a job, or of all jobs, the latest first."""
     return [
         Run(
             row["run_id"],

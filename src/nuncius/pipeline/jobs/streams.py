@@ -1,4 +1,4 @@
-"""Running a streaming query inside a job: to the end of what there is, or until the user has enough."""
+"""Running a streaming query inside a job: to the end of the existing entries, or until the user stops it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 1
 GRACE_SECONDS = 10
-PACE = "1 second"  # nobody needs statistics sooner, and an idle stream asks the store that often
+PACE = "1 second"  # soon enough for statistics; an idle stream polls the store that often
 
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """What a query did, as far as Spark tells."""
+    """The totals of a query, as reported by Spark."""
 
     batches: int = 0
     rows_read: int = 0
     rows_written: int = 0
-    """What the sink was given; 0 if it does not say."""
+    """Rows that the sink received; 0 if it does not report them."""
     rows_late: int = 0
-    """Rows that came after their window was closed, and were dropped."""
+    """Rows that were dropped because their window was closed."""
 
     def __add__(self, other: Streamed) -> Streamed:
         return Streamed(
@@ -37,8 +37,8 @@ class Streamed:
 
 
 class _Account:
-    """Sums up the progress reports of a query. Spark keeps the last hundred of them, and repeats itself
-    while there is nothing to do, so each batch counts with its largest figures."""
+    """The sum of a query's progress reports. Spark keeps the last hundred, and repeats reports while the
+    query is idle, so each batch counts once, with its largest figures."""
 
     def __init__(self) -> None:
         self._settled = Streamed()
@@ -71,7 +71,7 @@ def run(
     stopping: threading.Event,
     show: Callable[[str, int | None, int | None], None],
 ) -> Streamed:
-    """Starts the query and waits for its end. A query that fails raises what Spark raised."""
+    """Start the query and wait for its end. If it fails, raise Spark's error."""
     trigger = writer.trigger(processingTime=PACE) if follow else writer.trigger(availableNow=True)
     query = trigger.option("checkpointLocation", checkpoint).start()
     account = _Account()
@@ -100,7 +100,7 @@ def _watch(
 
 
 def _let_finish(query: StreamingQuery) -> None:
-    """Waits a while for the end of the batch that is under way, so that it need not be repeated next time."""
+    """Wait up to GRACE_SECONDS for the end of the current batch, so that it is not repeated next time."""
     for _ in range(GRACE_SECONDS * 10):
         if not query.status["isTriggerActive"] or query.awaitTermination(0.1):  # type: ignore[arg-type]
             return

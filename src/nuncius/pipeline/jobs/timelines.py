@@ -1,8 +1,8 @@
-"""`timelines`: the home feeds of all users of a ring, computed at once instead of merged at every look.
+"""`timelines`: the home feeds of all users of a ring, computed in bulk instead of merged at every read.
 
-A run reads who follows whom and what was posted, and writes to the ring the feeds that are not what they
-were: of users who follow others than before, and of those who follow somebody who has posted since. Servers
-use them for users who follow many, together with what is newer, so nobody sees an old feed between runs.
+A run reads follows and posts, and writes the changed feeds to the ring: of users whose follows have changed,
+and of followers of authors with new posts. Servers use them for users who follow many, merged with newer
+posts, so feeds are current between runs.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ SETTINGS = {
 
 
 class TimelinesRun(PipelineError):
-    """Somebody else computes the timelines."""
+    """Another run computes the timelines."""
 
 
 @dataclass(slots=True)
 class Done:
-    """What a job has done so far."""
+    """Totals of the posts and feeds of a run."""
 
     posts: int = 0
     feeds: int = 0
@@ -67,7 +67,7 @@ def run(context: Context) -> Summary:
 def one_round(
     context: Context, nodes: Sequence[str], dsns: Sequence[str], checkpoint: str, done: Done
 ) -> None:
-    """Brings all timelines up to date."""
+    """Bring all timelines up to date."""
     spark = context.spark
     now = stores.look(dsns)
     last = ring.progress_of(nodes)
@@ -102,7 +102,7 @@ def one_round(
 def _tables(
     context: Context, checkpoint: str, last: Progress | None, now: Sequence[StoreNow]
 ) -> Tables | None:
-    """What the last run left, if this one can go on from there."""
+    """Return the tables of the last run, or None if this run cannot continue from them."""
     if last is None or {each.topic for each in now} != set(last.at):
         return None
     if not all(each.has_since(last.at[each.topic]) for each in now):
@@ -112,7 +112,7 @@ def _tables(
 
 
 def _empty(users: DataFrame) -> DataFrame:
-    """Feeds of users who follow nobody."""
+    """Return empty feeds, for users without follows."""
     nobody = sf.array().cast("array<string>")
     return users.select(
         "user", nobody.alias("of"), nobody.alias("users"), sf.array().cast("array<bigint>").alias("posted")
@@ -121,7 +121,7 @@ def _empty(users: DataFrame) -> DataFrame:
 
 @contextmanager
 def _kept(table: DataFrame) -> Iterator[DataFrame]:
-    """A table that is read several times."""
+    """Persist a table that is read several times."""
     kept = table.persist()
     try:
         yield kept
@@ -131,7 +131,7 @@ def _kept(table: DataFrame) -> Iterator[DataFrame]:
 
 @contextmanager
 def _alone(dsn: str) -> Iterator[None]:
-    """Two jobs at once would overwrite each other's progress."""
+    """Exclude concurrent runs, which would overwrite each other's progress."""
     with place.connect(dsn) as db:
         if not db.value("select pg_try_advisory_lock($1, 1)", LOCK):
             raise TimelinesRun("another run computes the timelines of this ring: stop it, or let it finish")

@@ -1,12 +1,12 @@
-"""`trends`: what a topic talks about. The most frequent words, hashtags or values of a JSON field, in windows
-of time that slide, published to a topic window by window.
+"""`trends`: the most frequent words, hashtags or values of a JSON field in a topic, in sliding windows of
+time, published to a topic window by window.
 
-A window is published when it is over: when an entry has come that is later than the window's end by more than
-`late`. What comes for it afterwards is dropped and counted. The clock of all this is the entries' own, so a
-topic without news has no new trends, and reading an old topic gives the trends of its time.
+A window is published when it is closed: when an entry arrives that is later than the window's end by more
+than `late`. Entries that arrive for it afterwards are dropped and counted. Only the times of entries count,
+so a topic without new entries has no new trends, and reading an old topic gives the trends of its time.
 
-All entries that are there are read as one batch, however many: read in portions, a partition that is behind
-its neighbours would look late, and it would be dropped.
+All existing entries are read as one batch, however many: if they were read in portions, the entries of a
+partition that lags behind the others would look late, and be dropped.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def trends(
     top: int = TOP,
     at: str = "arrival",
 ) -> DataFrame:
-    """The most frequent terms of each window, for a table of entries: columns `window_start`, `window_end`,
-    `rank`, `term` and `count`. Equally frequent ones are ranked by the alphabet."""
+    """Return the most frequent terms of each window, for a table of entries: columns `window_start`,
+    `window_end`, `rank`, `term` and `count`. Equally frequent terms are ranked alphabetically."""
     return ranked(counted(entries, window=window, slide=slide, late=late, of=of, at=at), top)
 
 
@@ -58,12 +58,12 @@ def counted(
     of: str = OF,
     at: str = "arrival",
 ) -> DataFrame:
-    """How often each term is in each window, for a table or a stream of entries."""
+    """Count each term in each window, for a table or a stream of entries."""
     text = sf.col("value").cast("string")
     said = entries.select(_time(at, text).alias("time"), _terms(of, text).alias("terms"))
     return (
         said.withWatermark("time", late)
-        # Outer: entries without terms move the clock, too. Spark would drop the others before it looks at it.
+        # Outer: entries without terms advance the watermark, too; an inner explode would drop them before.
         .select("time", sf.explode_outer("terms").alias("term"))
         .where("term is not null")
         .groupBy(sf.window("time", window, slide), "term")
@@ -78,7 +78,7 @@ def counted(
 
 
 def ranked(counts: DataFrame, top: int = TOP) -> DataFrame:
-    """The first of each window."""
+    """Return the top terms of each window."""
     order = Window.partitionBy("window_start", "window_end").orderBy(sf.desc("count"), "term")
     return (
         counts.withColumn("rank", sf.row_number().over(order))
@@ -94,7 +94,7 @@ def _terms(of: str, text: Column) -> Column:
         return sf.regexp_extract_all(sf.lower(text), sf.lit(_HASHTAG))
     if of.startswith(_FIELD) and of != _FIELD:
         found = sf.get_json_object(text, _path(of))
-        # One value, or a list of them.
+        # A single value, or a list.
         values = sf.coalesce(sf.from_json(found, "array<string>"), sf.array(found))
         return sf.filter(values, lambda value: value.isNotNull())
     raise InvalidOption(f"trends are of words, hashtags or json:FIELD, not of {of!r}")
@@ -122,7 +122,7 @@ def run(context: Context) -> Summary:
     written = windows = 0
 
     def publish(closed: DataFrame, _: int) -> None:
-        """Windows that are over. The sink takes query and batch into account, so a replay adds nothing."""
+        """Publish closed windows. The sink recognises query and batch, so a replay adds nothing."""
         nonlocal written, windows
         result = ranked(closed, top).orderBy("window_start", "rank").coalesce(1).persist()
         try:

@@ -1,7 +1,7 @@
 """The lake: topics archived in a Delta table, in files that the broker's tables no longer need to hold.
 
-`table` knows which files there are, `files` reads one, `writer` writes them, `maintenance` merges small ones
-and lets old ones go.
+`table` lists the files, `files` reads one, `writer` writes them, `maintenance` merges small ones and removes
+old ones.
 """
 
 from nuncius.pipeline.lake.files import LakeFile

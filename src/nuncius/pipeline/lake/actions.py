@@ -1,5 +1,5 @@
-"""What the table's log says about a file. The range of offsets and times stands there, so that nobody has to
-open a file to know whether he needs it; other programs that read Delta tables use it as well."""
+"""Entries of the table's log about files. They contain the range of offsets and times, so that readers skip
+files without opening them. Other programs that read Delta tables use the range as well."""
 
 import json
 import time
@@ -13,7 +13,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def add(file: LakeFile, *, is_news: bool) -> AddAction:
-    """Says that a file belongs to the table. It is no news when its entries were there before."""
+    """Build the action that adds a file. `is_news` is false if its entries were in the table before."""
     stats = {
         "numRecords": file.rows,
         "minValues": {"offset": file.first, "time": _text(file.first_time)},
@@ -24,7 +24,7 @@ def add(file: LakeFile, *, is_news: bool) -> AddAction:
 
 
 def remove(file: LakeFile, *, is_news: bool) -> RemoveAction:
-    """Says that a file belongs to the table no more."""
+    """Build the action that removes a file."""
     return RemoveAction(file.path, is_news, _now(), file.size, _constants(file))
 
 

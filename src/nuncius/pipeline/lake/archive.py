@@ -1,11 +1,11 @@
-"""Moving topics into the lake, round by round.
+"""Archiving topics in the lake, round by round.
 
-There is no checkpoint that could be lost. Offsets are dense and entries never change, so the lake itself says
-what it has, and a round adds what it has not: tasks write files, then one commit adds them all. A crash
-leaves a round committed, or nothing of it. After the commit the lake, which is a subscriber of its topics,
-confirms what it has; until then retention keeps it.
+There is no checkpoint that could be lost. Offsets are dense and entries never change, so the lake's own
+offsets tell which entries are missing. A round adds missing entries: tasks write files, then one commit adds
+them all. A crash leaves a round committed, or nothing of it. After the commit the lake, which is a subscriber
+of its topics, confirms the entries; until then retention keeps them.
 
-Tasks read as our source does, but what they read goes into files at once, not through Spark.
+Tasks read like our source, but write the entries to files at once, not through Spark.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ _READ = StructType([column for column in [*SCHEMA, *EXTRA] if column.name not in
 
 
 class Archive:
-    """Topics on their way into a lake."""
+    """The topics that are archived in a lake."""
 
     def __init__(self, spark: SparkSession, stores: Stores, options: ReadOptions, lake: Lake) -> None:
         self._spark = spark
@@ -44,7 +44,7 @@ class Archive:
         self._followed: set[int] = set()
 
     def look(self) -> list[Stretch]:
-        """What the lake has not got. From now on, retention keeps that."""
+        """Return the entries that the lake lacks. From now on, retention keeps them."""
         there = look(self._stores, self._options)
         if not self._followed:
             expect(self._options, there)
@@ -52,18 +52,18 @@ class Archive:
         if not topics <= self._followed:
             self._subscription.follow(topics, "earliest")
             self._followed |= topics
-            there = look(self._stores, self._options)  # retention may have gone on before it was held
+            there = look(self._stores, self._options)  # retention may have dropped entries before it was held
         self._lake.refresh()
-        self._confirm(there)  # what a run that broke off has committed and not confirmed
+        self._confirm(there)  # entries that an interrupted run has committed but not confirmed
         return self._pending(there)
 
     def waiting(self) -> int:
-        """How many entries there are that the lake had not got when it was last looked at."""
+        """Return the number of stored entries that the lake lacks, as of the lake's last refresh."""
         return sum(stretch.rows for stretch in self._pending(look(self._stores, self._options)))
 
     def round(self, pending: Iterable[Stretch], rows: int) -> list[LakeFile]:
-        """Archives so many rows of what is pending, if nobody else has archived since the last look. Answers
-        with what was added."""
+        """Archive so many pending rows. Raise Overtaken if another run has archived since the last look.
+        Return the added files."""
         rounds = self._lake.rounds
         chosen = share(list(pending), rows)
         pieces = cut(chosen, self._spark.sparkContext.defaultParallelism)
@@ -93,7 +93,7 @@ class Archive:
         return pending
 
     def _account_for(self, missing: Sequence[Stretch]) -> None:
-        """Entries may be gone because their topic was purged or deleted. For no other reason."""
+        """Raise DataLoss for missing entries unless their topic was purged or deleted."""
         if not missing:
             return
         kept = {partition.partition_id: partition.first for partition in look(self._stores, self._options)}
@@ -106,7 +106,7 @@ class Archive:
                 )
 
     def _see(self, files: Iterable[LakeFile]) -> None:
-        """Executors may be on other machines, and write where nobody else looks."""
+        """Check that the driver sees the files: executors on other machines may write to local disks."""
         absent = storage.absent(
             self._lake.location, self._lake.options, {file.path: file.size for file in files}
         )
@@ -128,7 +128,7 @@ class Archive:
 
 
 def copy(location: str, options: Mapping[str, str], piece: Stretch) -> list[LakeFile]:
-    """What a task does: it writes a piece into files. What it does not find, the driver looks into."""
+    """Write a piece to files, in a task. The driver checks for entries that were not found."""
     partition = piece.partition
     wanted = Slice(partition, (Part(piece.start, piece.end),), fail_on_data_loss=False)
     target = writer.Target(

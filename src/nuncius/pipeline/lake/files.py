@@ -1,7 +1,7 @@
 """One file of the lake.
 
-A file holds consecutive entries of one partition, without a gap. So the place of an offset in it is known
-without looking, and the columns that are the same in every row are not in the file but in the table.
+A file holds consecutive entries of one partition, without a gap. So the row of an offset follows from the
+first offset, and the columns that are the same in every row are not in the file but in the table.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,32 +16,32 @@ from nuncius.pipeline.lake import storage
 from nuncius.pipeline.source.schema import EXTRA, SCHEMA
 
 COLUMNS: pa.Schema = to_arrow_schema(StructType([*SCHEMA, *EXTRA]), timezone="UTC")
-"""The columns of the table, as Arrow and the source see them."""
+"""The columns of the table, in Arrow's types, as the source has them."""
 CONSTANT = ("topic", "partition", "partition_id")
-"""Those that are the same throughout a file."""
+"""The columns that are constant in a file."""
 STORED: pa.Schema = pa.schema([column for column in COLUMNS if column.name not in CONSTANT])
-"""Those that are in it."""
+"""The columns that are stored in a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class LakeFile:
     path: str
-    """Within the lake."""
+    """The path within the lake."""
     topic: str
     partition: int
     partition_id: int
     first: int
     end: int
-    """The offset after the last."""
+    """The offset after the last entry."""
     first_time: int
     """Microseconds since 1970 of the earliest entry."""
     last_time: int
     size: int = 0
-    """Bytes."""
+    """The size in bytes."""
     location: str = ""
-    """The lake's."""
+    """The location of the lake."""
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """Of the lake's storage; they may hold secrets."""
+    """The options of the lake's storage, which may contain secrets."""
 
     @property
     def rows(self) -> int:
@@ -49,12 +49,12 @@ class LakeFile:
 
 
 def read(file: LakeFile, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The entries of a file from one offset to before another, in order."""
+    """Read the entries of a file from `start` up to but not including `end`, in order."""
     start, end = max(start, file.first), min(end, file.end)
     if start >= end:
         return
     schema = pa.schema([COLUMNS.field(name) for name in columns])
-    # A column is read even if none is asked for: it tells how many rows there are.
+    # Read a column even if none is requested: it gives the number of rows.
     stored = [name for name in columns if name not in CONSTANT] or ["offset"]
     files = storage.filesystem(file.location, dict(file.options))
     with files.open_input_file(file.path) as opened:
@@ -70,7 +70,7 @@ def read(file: LakeFile, start: int, end: int, columns: Sequence[str]) -> Iterat
 
 
 def _groups(metadata: pq.FileMetaData, start: int, end: int) -> tuple[list[int], int]:
-    """The row groups that hold rows start to end, and how many rows lie before them."""
+    """Return the row groups that hold rows `start` to `end`, and the number of rows before them."""
     wanted, skipped, row = [], 0, 0
     for group in range(metadata.num_row_groups):
         after = row + metadata.row_group(group).num_rows

@@ -1,4 +1,4 @@
-"""What the store knows about its lake: where it is, and who archives into it at the moment."""
+"""The store's record of its lake: its location, and the lock of the run that archives."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,11 +14,11 @@ LOCK = 78008
 
 
 class ArchiveRuns(PipelineError):
-    """Somebody else archives."""
+    """Another run archives."""
 
 
 def location(db: Database, given: str | None = None) -> str | None:
-    """Where the lake is: as given, or else as the store knows; None: it has none yet."""
+    """Return the location of the lake: as given, else as recorded in the store; None: it has no lake yet."""
     if given:
         return storage.normal(given)
     known: str | None = db.value("select location from nuncius.lakes where lake_name = $1", NAME)
@@ -26,8 +26,8 @@ def location(db: Database, given: str | None = None) -> str | None:
 
 
 def enter(db: Database, lake: Lake) -> None:
-    """Writes down that this is the store's lake, and makes it if need be. It cannot become another one
-    unnoticed: entries that only one of them has would be missing from the other."""
+    """Record this as the store's lake, and create it if needed. Refuse a second lake, because each would
+    lack the other's entries."""
     known = location(db)
     if known is None:
         if lake.exists() and lake.rounds > 0:
@@ -47,8 +47,8 @@ def enter(db: Database, lake: Lake) -> None:
 
 @contextmanager
 def alone(dsn: str) -> Iterator[Database]:
-    """Keeps others from archiving for as long as the context lasts. They would do the same work for nothing;
-    that nothing is archived twice is the table's business."""
+    """Exclude other runs for as long as the context lasts, because they would repeat the same work. The table
+    itself prevents duplicate entries."""
     with place.connect(dsn) as db:
         if not db.value("select pg_try_advisory_lock($1, 1)", LOCK):
             raise ArchiveRuns("another run archives this store at the moment: stop it, or let it finish")

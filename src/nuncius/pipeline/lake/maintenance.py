@@ -1,7 +1,7 @@
-"""Looking after the lake: small files are merged, old ones go.
+"""Maintenance of the lake: small files are merged, old ones are removed.
 
-Both may run while others archive and read. A reader keeps to the version it began with, and the files of that
-one stay for a while after they left the table.
+Both may run during archiving and reading. A reader stays with the version at which it began, whose files are
+kept for a while after they leave the table.
 """
 
 import os
@@ -17,7 +17,7 @@ from nuncius.pipeline.lake.files import STORED, LakeFile, read
 from nuncius.pipeline.lake.table import Lake
 
 GRACE = timedelta(days=1)
-# So much is merged at a time: whoever is killed has no more than that to do again.
+# Merged at a time: a killed run has to repeat no more than that.
 STEP_BYTES = 1 << 30
 _UNLIMITED = 1 << 62
 
@@ -26,7 +26,7 @@ Group = Sequence[LakeFile]
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What `compact` did: so many files became so many."""
+    """The result of `compact`: numbers and sizes of files before and after."""
 
     files_before: int = 0
     files_after: int = 0
@@ -36,7 +36,7 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What `expire` did: what left the table, and how many files it swept up that belonged to it no more."""
+    """The result of `expire`: entries, files and bytes that left the table, and files that were deleted."""
 
     entries: int = 0
     files: int = 0
@@ -47,8 +47,8 @@ class Expired:
 def compact(
     lake: Lake, *, file_rows: int = writer.FILE_ROWS, file_bytes: int = writer.FILE_BYTES
 ) -> Compacted:
-    """Merges neighbouring small files of a partition until they have a good size. The same entries are read
-    before and after, in the same order."""
+    """Merge neighbouring small files of a partition up to a good size. Readers get the same entries before
+    and after, in the same order."""
     lake.refresh()
     before: list[LakeFile] = []
     after: list[LakeFile] = []
@@ -62,9 +62,9 @@ def compact(
 
 
 def expire(lake: Lake, older_than: timedelta, *, grace: timedelta = GRACE) -> Expired:
-    """Lets go of files all of whose entries are older than that, from the front of each partition, and sweeps
-    up what has not belonged to the table for the time of `grace`. So an entry may stay for as long as there
-    are younger ones in its file. Where a partition ends is known even when every entry is gone."""
+    """Remove files all of whose entries are older than that, from the front of each partition, and delete
+    files that left the table longer than `grace` ago. So an entry stays as long as its file has younger ones.
+    The end of a partition is known even when all its entries are gone."""
     lake.refresh()
     limit = time.time_ns() // 1000 - older_than // timedelta(microseconds=1)
     while True:
@@ -79,8 +79,8 @@ def expire(lake: Lake, older_than: timedelta, *, grace: timedelta = GRACE) -> Ex
 
 
 def _groups(files: Iterable[LakeFile], file_rows: int, file_bytes: int) -> Iterator[list[LakeFile]]:
-    """Files to merge with one another. Half the size is good enough, or each new entry would have the large
-    file before it written again."""
+    """Group files to merge. A file of half the size is left alone, or each new entry would cause the large
+    file before it to be rewritten."""
     group: list[LakeFile] = []
     size = 0
     for file in files:
@@ -129,7 +129,7 @@ def _merge(group: Group) -> Group:
 
 
 def _swap(lake: Lake, merged: Sequence[tuple[Group, Group]]) -> tuple[list[LakeFile], list[LakeFile]]:
-    """Puts the merged files in the place of the others. Where those are gone meanwhile, they stay so."""
+    """Replace files by the merged ones, except where the old files have been removed meanwhile."""
     while True:
         there = {file.path for file in lake.files()}
         valid = [(old, new) for old, new in merged if there.issuperset(file.path for file in old)]
@@ -140,7 +140,7 @@ def _swap(lake: Lake, merged: Sequence[tuple[Group, Group]]) -> tuple[list[LakeF
 
 
 def _old(files: Iterable[LakeFile], limit: int) -> tuple[list[LakeFile], dict[int, int]]:
-    """The files that go, and the ends of partitions that have none left then."""
+    """Return the files to remove, and the ends of partitions that lose all files."""
     old: list[LakeFile] = []
     emptied: dict[int, int] = {}
     for partition_id, of_partition in groupby(files, key=lambda file: file.partition_id):

@@ -1,7 +1,7 @@
-"""Where the files of a lake lie: a directory, or a bucket of an object store.
+"""The storage of a lake's files: a directory, or a bucket of an object store.
 
-Retention drops what is archived, so an archived entry must survive a power cut. Object stores see to that
-themselves; in a directory we do.
+Retention drops archived entries from the store, so the lake must survive a power failure. Object stores
+guarantee that; in a directory we flush to disk ourselves.
 """
 
 import os
@@ -14,7 +14,7 @@ from pyarrow import fs
 
 
 def normal(location: str | Path) -> str:
-    """A location as it is written down: an absolute path, or a URL."""
+    """Normalise a location to an absolute path or a URL."""
     text = str(location)
     parts = urlsplit(text)
     if parts.scheme == "file":
@@ -25,24 +25,24 @@ def normal(location: str | Path) -> str:
 
 
 def is_local(location: str) -> bool:
-    """Whether a normal location is a directory."""
+    """Return whether a normal location is a directory."""
     return "://" not in location
 
 
 def filesystem(location: str, options: Mapping[str, str]) -> fs.FileSystem:
-    """The files of a normal location, by paths within it."""
+    """Open the file system of a normal location, with paths relative to it."""
     if is_local(location):
         return fs.SubTreeFileSystem(location, fs.LocalFileSystem())
     return remote(location, options)
 
 
 def remote(location: str, options: Mapping[str, str]) -> fs.FileSystem:
-    """The same through deltalake, which takes the options of every object store that it knows."""
+    """Open the file system of an object store through deltalake, with its options."""
     return fs.PyFileSystem(DeltaStorageHandler(location, dict(options)))
 
 
 def make_directory(location: str, name: str) -> None:
-    """Makes a directory where there are directories."""
+    """Create a directory, if the location is one; object stores need none."""
     if is_local(location):
         path = Path(location, name)
         if not path.exists():
@@ -51,7 +51,7 @@ def make_directory(location: str, name: str) -> None:
 
 
 def make_durable(location: str, pattern: str) -> None:
-    """Returns when the files that were written under such a name would be there after a power cut."""
+    """Make written files that match the pattern survive a power failure."""
     if is_local(location):
         for file in Path(location).glob(pattern):
             _sync(file)
@@ -59,7 +59,7 @@ def make_durable(location: str, pattern: str) -> None:
 
 
 def absent(location: str, options: Mapping[str, str], sizes: Mapping[str, int]) -> list[str]:
-    """Which of these files, by paths within the location, are not there in that size."""
+    """Return the paths of files, relative to the location, that do not exist with the given size."""
     found = filesystem(location, options).get_file_info(list(sizes))
     return [path for path, info in zip(sizes, found, strict=True) if info.size != sizes[path]]
 

@@ -1,5 +1,5 @@
-"""Stretches of entries that are to be archived: shared out to rounds, cut into pieces for tasks, and compared
-with what the tasks found."""
+"""Stretches of entries to archive: divided into rounds and into pieces for tasks, and compared with the files
+that the tasks wrote."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from nuncius.pipeline.lake.files import LakeFile
 from nuncius.pipeline.source import positions, slices
 from nuncius.pipeline.source.positions import Place
 
-# Smaller pieces cost more than they gain by being worked on at the same time.
+# For smaller pieces, the overhead of a task exceeds the gain of parallel work.
 SMALLEST_PIECE = 50_000
 
 
@@ -32,13 +32,13 @@ class Stretch:
 
 
 def within(stretches: Iterable[Stretch], ends: Mapping[int, int]) -> list[Stretch]:
-    """What of the stretches lies before the ends of their partitions."""
+    """Limit stretches to offsets before the given ends of their partitions."""
     limits = [(stretch, ends.get(stretch.partition.partition_id, 0)) for stretch in stretches]
     return [replace(stretch, end=min(stretch.end, end)) for stretch, end in limits if stretch.start < end]
 
 
 def share(stretches: Sequence[Stretch], rows: int) -> list[Stretch]:
-    """The beginnings of stretches, so many rows together, shared fairly."""
+    """Return the beginnings of stretches, with so many rows in all, divided fairly."""
     shares = positions.share(rows, {stretch.place: stretch.rows for stretch in stretches})
     return [
         replace(stretch, end=stretch.start + shares[stretch.place])
@@ -48,7 +48,7 @@ def share(stretches: Sequence[Stretch], rows: int) -> list[Stretch]:
 
 
 def cut(stretches: Sequence[Stretch], workers: int) -> list[Stretch]:
-    """Pieces, so that all workers have something to do."""
+    """Cut stretches into pieces that keep all workers busy."""
     size = max(SMALLEST_PIECE, -(-sum(stretch.rows for stretch in stretches) // workers))
     return [
         replace(stretch, start=start, end=end)
@@ -58,7 +58,7 @@ def cut(stretches: Sequence[Stretch], workers: int) -> list[Stretch]:
 
 
 def without(stretches: Iterable[Stretch], files: Iterable[LakeFile]) -> list[Stretch]:
-    """What of the stretches is in none of the files."""
+    """Return the parts of stretches that are in none of the files."""
     held: dict[int, list[LakeFile]] = defaultdict(list)
     for file in sorted(files, key=lambda file: file.first):
         held[file.partition_id].append(file)

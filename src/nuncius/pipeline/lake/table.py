@@ -1,9 +1,8 @@
 """The lake's Delta table: which files it consists of, and how they change.
 
-A commit takes the table from the version that was looked at to the next one. If somebody else was faster
-nothing happens; one looks again and thinks again. So two who archive at once cannot both add an entry, and
-nobody takes away a file that was merged meanwhile: whatever happens around the table, this is where it
-is decided.
+A commit changes the table from the version that was read to the next one. If another writer was faster, it
+changes nothing, and the caller reads the table again and decides anew. So concurrent runs cannot both add an
+entry, and cannot remove a file that was merged meanwhile: the table alone decides.
 """
 
 import json
@@ -28,15 +27,15 @@ ENDS = "nuncius.ends"
 
 
 class NotALake(PipelineError):
-    """There is no lake, or it is a table of somebody else's."""
+    """There is no lake at the location, or the table there is not a lake."""
 
 
 class Overtaken(PipelineError):
-    """Somebody else has added to the lake meanwhile."""
+    """Another run has added to the lake meanwhile."""
 
 
 class Lake:
-    """A lake as it was when it was first looked at; `refresh` looks again."""
+    """A lake at the version of its first read; `refresh` reads the newest version."""
 
     def __init__(self, location: str | Path, storage_options: Mapping[str, str] | None = None) -> None:
         self.location = storage.normal(location)
@@ -48,7 +47,7 @@ class Lake:
         return self._opened is not None or DeltaTable.is_deltatable(self.location, self.options)
 
     def create(self) -> None:
-        """Makes the table if there is none."""
+        """Create the table if there is none."""
         if self.exists():
             return
         storage.make_directory(self.location, "")
@@ -86,7 +85,7 @@ class Lake:
             self._found = pa.table(
                 {
                     "path": found["path"],
-                    # Delta does not tell an empty name from none.
+                    # Delta does not distinguish an empty name from null.
                     "topic": pc.fill_null(found["partition.topic"], ""),
                     "partition": found["partition.partition"],
                     "partition_id": found["partition.partition_id"],
@@ -105,11 +104,11 @@ class Lake:
 
     @property
     def rounds(self) -> int:
-        """How often something was archived."""
+        """Return the number of committed rounds of archiving."""
         return self._table.transaction_version(APPLICATION) or 0
 
     def files(self, partition_ids: Iterable[int] | None = None) -> list[LakeFile]:
-        """The files of these partitions, or of all, ordered by partition and offset. Their ranges are
+        """Return the files of these partitions, or of all, ordered by partition and offset. Their ranges are
         disjoint."""
         found = self._files
         if partition_ids is not None:
@@ -119,7 +118,7 @@ class Lake:
         return [LakeFile(**row, location=self.location, options=options) for row in found.to_pylist()]
 
     def ends(self) -> dict[int, int]:
-        """For every partition that was ever archived, the first offset that is not. It never goes back."""
+        """Return the end of the archived offsets for each partition ever archived. It never goes back."""
         ends = self.marks()
         highest = self._files.group_by("partition_id").aggregate([("end", "max")])
         for row in highest.to_pylist():
@@ -127,13 +126,13 @@ class Lake:
         return ends
 
     def marks(self) -> dict[int, int]:
-        """The ends that were kept when the last file of a partition went."""
+        """Return the ends that were recorded when partitions lost their last file."""
         kept = json.loads(self._table.metadata().configuration.get(ENDS) or "{}")
         return {int(partition_id): end for partition_id, end in kept.items()}
 
     def append(self, files: Sequence[LakeFile], rounds: int) -> None:
-        """Adds archived files, if nobody has added any since there were so many `rounds`; a round that is
-        committed already is thus not committed again."""
+        """Add archived files, unless a run has added files since the number of rounds was `rounds`. So a
+        round is never committed twice."""
         added: list[AddAction | RemoveAction] = [actions.add(file, is_news=True) for file in files]
         while True:
             ends = self.ends()
@@ -143,14 +142,14 @@ class Lake:
                 return
 
     def replace(self, old: Sequence[LakeFile], new: Sequence[LakeFile]) -> bool:
-        """Takes files away and adds others that hold the same entries; with none to add, it takes the
-        entries away. False: somebody else has changed the table, and nothing was done."""
+        """Replace files by others with the same entries; without new files, remove the entries. Return False
+        if another writer has changed the table, and nothing was done."""
         is_news = not new
         removed = [actions.remove(file, is_news=is_news) for file in old]
         return self._commit([*removed, *(actions.add(file, is_news=is_news) for file in new)])
 
     def mark(self, ends: Mapping[int, int]) -> bool:
-        """Keeps the ends of partitions whose last file is about to go. False as above."""
+        """Record the ends of partitions whose last file is about to be removed. Return False as `replace`."""
         marks = json.dumps(self.marks() | dict(ends))
         return self._step(
             lambda table, properties: table.alter.set_table_properties(
@@ -159,8 +158,8 @@ class Lake:
         )
 
     def vacuum(self, grace: timedelta) -> list[str]:
-        """Removes the files that have not belonged to the table for a while, or that never did: remains of
-        attempts that failed. Those who read an older version, or write the next, need that while."""
+        """Delete files that left the table longer than `grace` ago, or that failed attempts left behind.
+        Readers of older versions and writers of the next one need the files of that time."""
         removed = self._table.vacuum(
             math.ceil(grace / timedelta(hours=1)), dry_run=False, enforce_retention_duration=False, full=True
         )
@@ -179,7 +178,7 @@ class Lake:
     def _step(
         self, change: Callable[[DeltaTable, CommitProperties], None], transactions: Sequence[Transaction] = ()
     ) -> bool:
-        """Takes the table one version further. False: somebody else did; look at it again."""
+        """Commit the next version of the table. Return False if another writer did: read the table again."""
         before = self.version
         properties = CommitProperties(max_commit_retries=0, app_transactions=list(transactions))
         try:
@@ -187,7 +186,7 @@ class Lake:
         except CommitFailedError:
             self.refresh()
             if self.version == before:
-                raise  # nobody was faster, so something is wrong
+                raise  # no other writer was faster: a real error
             return False
         storage.make_durable(self.location, f"_delta_log/{before + 1:020}.*")
         self.refresh()

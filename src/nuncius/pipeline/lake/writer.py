@@ -1,7 +1,7 @@
-"""Writing files of the lake, in whatever process has the entries.
+"""Writing files of the lake, in the process that has the entries.
 
-Names are never used twice, so what a failed attempt leaves behind is in nobody's way: no table knows it,
-and `expire` sweeps it up.
+Names are never reused, so files of failed attempts do no harm: the table does not refer to them, and `expire`
+deletes them.
 """
 
 import uuid
@@ -20,18 +20,18 @@ from nuncius.pipeline.lake.files import STORED, LakeFile
 DIRECTORY = "entries"
 FILE_ROWS = 1_000_000
 FILE_BYTES = 128 << 20
-# A reader of a few entries reads a group, a writer holds one in memory.
+# A reader of a few entries reads a whole group; a writer holds one in memory.
 GROUP_ROWS = 100_000
 GROUP_BYTES = 32 << 20
 
 
 class OutOfOrder(PipelineError):
-    """Entries do not come in the order of their offsets, one by one."""
+    """Entries are not in the order of their offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which partition is written, where to, and how large files get."""
+    """The partition that is written, its location, and the size of files."""
 
     location: str
     topic: str
@@ -43,8 +43,8 @@ class Target:
 
 
 def write(target: Target, batches: Iterable[pa.RecordBatch]) -> Iterator[LakeFile]:
-    """Writes entries of one partition, which come in order and with the stored columns at least. Yields each
-    file once it is there to stay. Where an entry is missing, a new file begins."""
+    """Write entries of one partition, which are in order and have at least the stored columns. Yield each
+    file once it is durable. After a missing entry, begin a new file."""
     file: _File | None = None
     try:
         for batch in batches:
@@ -129,7 +129,7 @@ class _File:
         )
 
     def discard(self) -> None:
-        """Leaves as little behind as it can."""
+        """Close and delete the unfinished file as far as possible."""
         for act in (self._parquet.close, self._output.close, lambda: self._files.delete_file(self.path)):
             with suppress(OSError):
                 act()
@@ -141,6 +141,6 @@ class _File:
 
 
 def _span(times: pa.Array) -> pa.Array:
-    """The earliest and the latest: clocks may be set back, so those are not always the first and the last."""
+    """Return the earliest and the latest time. If a clock was set back, these are not the first and last."""
     found = pc.min_max(times)
     return pa.array([found["min"].as_py(), found["max"].as_py()], pa.int64())

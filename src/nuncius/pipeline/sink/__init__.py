@@ -1,1 +1,1 @@
-"""The Spark sink: rows into topics and queues, each once."""
+"""The Spark sink: rows into topics and queues, exactly once."""

@@ -1,4 +1,4 @@
-"""A Python worker's connection to the store. Spark keeps its workers, so a worker keeps its connection."""
+"""A Python worker's connection to the store. Spark reuses workers, so a worker keeps its connection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Link:
-    """A connection that repairs itself, in an event loop of its own."""
+    """A connection that reconnects by itself, in its own event loop."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -34,7 +34,7 @@ class Link:
         self._connection: Connection | None = None
 
     def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Does some work that may be repeated, until it is done or the store stays away for too long."""
+        """Do some repeatable work until it succeeds or the store is unreachable for too long."""
         return self._runner.run(self._repeat(work))
 
     async def _repeat(self, work: Callable[[Connection], Awaitable[T]]) -> T:
@@ -63,7 +63,7 @@ _links: dict[tuple[int, str], Link] = {}
 
 
 def link(dsn: str) -> Link:
-    """This process's link to a store. A forked process does not use its parent's."""
+    """Return this process's link to a store. A forked process does not use its parent's link."""
     kept = _links.get((os.getpid(), dsn))
     if kept is None:
         kept = _links[os.getpid(), dsn] = Link(dsn)

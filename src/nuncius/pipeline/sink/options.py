@@ -1,4 +1,4 @@
-"""What a write is about: where to, with which columns, and under which name."""
+"""The options of a write: its target, its columns, and its name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OPTIONS = (
     *("store", "dataDir", "topic", "queue", "name", "batch"),
     *("partitions", "priority", "receiver", "rowsPerTransaction"),
 )
-# Spark hands these to every sink.
+# Spark passes these to every sink.
 _SPARKS = {"path", "queryname", "checkpointlocation", "outputmode"}
 
 _BYTES = (BinaryType, StringType)
@@ -63,13 +63,13 @@ _SAID = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where rows go."""
+    """The target of rows, with the defaults of their columns."""
 
     dsn: str
     kind: str
     """"topic" or "queue"."""
     name: str | None
-    """The topic or queue for all rows; None: each names its own in a column."""
+    """The topic or queue of all rows; None: a column names it for each row."""
     partitions: int
     priority: int
     receiver: str | None
@@ -78,12 +78,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What a write is called. A repeated write under the same name stores nothing twice."""
+    """The name of a write. A repeated write under the same name stores nothing twice."""
 
     name: str | None
     batch: int | None
     nonce: str
-    """Tells writes without a name apart."""
+    """Distinguishes writes without a name."""
 
 
 def target(options: Mapping[str, str], schema: StructType, overwrite: bool) -> Target:

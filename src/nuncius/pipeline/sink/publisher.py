@@ -1,9 +1,8 @@
-"""Under which name and count the rows of a task are published, so that no row is stored twice.
+"""The publishers and counts of a task's rows, which keep rows from being stored twice.
 
-The rows of task 3 in batch 7 of a sink are counts 7 * 2^32 + 1, 7 * 2^32 + 2, ... of a publisher of its own.
-When the task is repeated, or the whole batch, the store recognises the counts. What it cannot recognise is
-that the rows behind the counts are others than the first time; so wherever a repetition looks different
-from what it repeats, it is refused rather than half believed.
+The rows of task 3 in batch 7 of a sink are counts 7 * 2^32 + 1, 7 * 2^32 + 2, ... of its own publisher. If
+the task or the whole batch is repeated, the store recognises the counts. It cannot recognise that the rows
+with these counts have changed; so a repetition that looks different from the original is refused.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from nuncius.pipeline.errors import InvalidOption, ReplayDiffers
 from nuncius.pipeline.sink.options import Label
 from nuncius.store.driver import Connection
 
-# What Spark tells a task about the streaming query it belongs to. The id lives in the query's checkpoint.
+# Properties with which Spark tells a task its streaming query. The id is stored in the query's checkpoint.
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 
@@ -24,7 +23,7 @@ _LAST_COUNT = """
 select publisher_count from nuncius.publisher_counts
 where publisher_id = $1 and kind = $2 and target_id = $3 order by publisher_count desc limit 1
 """
-# A sink, too, is a publisher, and counts the batches that are complete: kind 3, without a target.
+# A sink is a publisher, too. It counts completed batches: kind 3, without a target.
 _FINISHED = """
 select max(c.publisher_count) from nuncius.publishers p join nuncius.publisher_counts c using (publisher_id)
 where p.publisher_name = $1 and c.kind = 3
@@ -43,10 +42,10 @@ class Batch:
     sink: str
     number: int
     named: bool
-    """Whether the batch can come again: one without a name never does."""
+    """True if the batch can be repeated. A batch without a name never is."""
 
     async def is_finished(self, connection: Connection) -> bool:
-        """Whether all tasks of this batch have been done before, however it was divided among them then."""
+        """Return whether this batch was completed before, with any division into tasks."""
         if not self.named:
             return False
         finished: int = await connection.fetchval(_FINISHED, self.sink) or 0
@@ -67,8 +66,8 @@ class Batch:
 
 
 def of_stream(label: Label, context: TaskContext) -> Batch:
-    """The batch that a streaming query writes. A new checkpoint is a new query, and writes under a new name:
-    what is counted under the old one does not keep it from writing."""
+    """Return the batch that a streaming query writes. A new checkpoint is a new query and writes under a new
+    name, so the old query's counts do not suppress its rows."""
     query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
     if not query or not batch:
         raise InvalidOption("Spark does not say which query and batch this is: write with foreachBatch")
@@ -76,7 +75,7 @@ def of_stream(label: Label, context: TaskContext) -> Batch:
 
 
 def of_write(label: Label, context: TaskContext) -> Batch:
-    """The batch that a plain write is. Inside foreachBatch the query is part of its name, as above."""
+    """Return the batch of a plain write. Inside foreachBatch the query is part of its name, as above."""
     if label.name is None:
         return Batch(f"spark/{label.nonce}", 0, named=False)
     query = context.getLocalProperty(_QUERY)
@@ -92,7 +91,7 @@ def of_write(label: Label, context: TaskContext) -> Batch:
 
 @dataclass(slots=True)
 class Publisher:
-    """One task of a batch."""
+    """The publisher of one task of a batch."""
 
     batch: Batch
     task: int
@@ -114,7 +113,7 @@ class Publisher:
         return self.batch.number << 32
 
     def count(self, name: str) -> int:
-        """The count of the next row for this topic or queue."""
+        """Return the count of the next row for this topic or queue."""
         return self.base + self.sent.get(name, 0) + 1
 
     async def check(
@@ -127,7 +126,7 @@ class Publisher:
         *,
         last: bool,
     ) -> None:
-        """Refuses a repetition that is not one: `known` of these rows were written before, it seems."""
+        """Refuse a repetition that differs from the original. `known` of these rows were written before."""
         if not known:
             return
         target_id, name = target
@@ -147,7 +146,7 @@ class Publisher:
             )
 
     def advance(self, rows: dict[str, int], known: int) -> None:
-        """Notes that a transaction is committed."""
+        """Record that a transaction is committed."""
         for name, number in rows.items():
             self.sent[name] = self.sent.get(name, 0) + number
         self.portion += 1

@@ -29,7 +29,7 @@ class Queues:
         self._clients: dict[str, int] = {}
 
     async def write(self, connection: Connection, rows: Rows, publisher: Publisher, *, last: bool) -> None:
-        """Puts all rows or none."""
+        """Put all rows or none."""
         ready = rows.sort(None)
         priorities = ready.column("priority", self._target.priority)
         if priorities and not 1 <= min(priorities) <= max(priorities) <= 10:
@@ -80,7 +80,7 @@ async def _put(
     *,
     last: bool,
 ) -> int:
-    """Puts within the caller's transaction; how many rows were known."""
+    """Put rows within the caller's transaction. Return the number of rows that were stored before."""
     await connection.execute(_LOCK, queues)
     receivers, priorities, headers, values = columns
     known = 0

@@ -1,6 +1,6 @@
-"""The rows of a task: cut into transactions, sorted by where they go.
+"""The rows of a task: divided into transactions, sorted by target.
 
-Rows stay in Arrow's columns until the last moment: cutting and sorting cost next to nothing there.
+Rows stay in Arrow's columns as long as possible: dividing and sorting are cheap there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nuncius.client.errors import InvalidInput
 from nuncius.pipeline.errors import PipelineError
 from nuncius.store.calls.publishing import partition_of
 
-MAX_BODY = 8 << 20  # what every door accepts
+MAX_BODY = 8 << 20  # the limit of every door
 
 Numbers = npt.NDArray[np.int64]
 
@@ -32,8 +32,8 @@ class BadRow(PipelineError):
 def transactions(
     batches: Iterable[pa.RecordBatch], most_rows: int, most_bytes: int
 ) -> Iterator[tuple[pa.Table, bool]]:
-    """The rows in portions, and whether a portion is the last. Where they are cut depends on the rows alone,
-    not on the batches they come in."""
+    """Divide rows into portions. Yield each with whether it is the last. The division depends only on the
+    rows, not on their batches."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -52,14 +52,14 @@ def transactions(
 
 
 def _sizes(values: pa.Array) -> Numbers:
-    """How many bytes these values and those before them have."""
+    """Return the running total of the values' sizes in bytes."""
     sizes: Numbers = np.cumsum(pc.binary_length(values).fill_null(0).to_numpy(zero_copy_only=False))
     return sizes
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Rows that go to one place, one after the other in the sorted columns."""
+    """Rows with the same target, adjacent in the sorted columns."""
 
     target: int
     """Index of the topic or queue among the names."""
@@ -86,13 +86,13 @@ class Rows:
         return coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64)
 
     def lengths(self) -> list[int]:
-        """How many rows there are for each name."""
+        """Return the number of rows for each name."""
         counted: list[int] = np.bincount(self._codes, minlength=len(self.names)).tolist()
         return counted
 
     def partitions(self, layouts: Sequence[int], otherwise: int) -> Numbers:
-        """The partition of each row: its own choice, else its key's, else the one that `otherwise` points
-        to, for topics with that many partitions."""
+        """Return the partition of each row: its own choice, else its key's, else the one that `otherwise`
+        selects. `layouts` are the topics' numbers of partitions."""
         counts = np.asarray(layouts, np.int64)[self._codes]
         placed = 1 + otherwise % counts
         keys = self._column("key")
@@ -111,7 +111,7 @@ class Rows:
         return placed
 
     def sort(self, partitions: Numbers | None) -> Sorted:
-        """Brings together what goes to the same place; rows for one place keep their order."""
+        """Sort rows by target. Rows with the same target keep their order."""
         places = np.zeros(self.length, np.int64) if partitions is None else partitions
         order = np.lexsort((places, self._codes))
         codes, places = self._codes[order], places[order]
@@ -123,7 +123,7 @@ class Rows:
         return Sorted(self._table.take(pa.array(order)).combine_chunks(), runs, self._ranks()[order])
 
     def _ranks(self) -> Numbers:
-        """The place of each row among those with the same name."""
+        """Return the index of each row among those with the same name."""
         by_name = np.argsort(self._codes, kind="stable")
         firsts = np.concatenate(([0], np.cumsum(self.lengths())[:-1]))
         ranks = np.empty(self.length, np.int64)
@@ -137,7 +137,7 @@ class Rows:
 
 
 class Sorted:
-    """Rows in the order in which they are sent, and the columns of those as Python has them."""
+    """Rows in the order of sending, with their columns as Python lists."""
 
     def __init__(self, table: pa.Table, runs: list[Run], ranks: Numbers) -> None:
         self._table = table
@@ -164,7 +164,7 @@ class Sorted:
         return [None if row is None else _checked(checks.headers_text, dict(row)) for row in column]
 
     def column(self, name: str, default: Any) -> list[Any]:
-        """A column whose nulls, or which as a whole, mean the default."""
+        """Return a column, with the default for nulls or for a missing column."""
         found = self._optional(name)
         if found is None:
             return [default] * self._table.num_rows

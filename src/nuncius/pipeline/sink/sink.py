@@ -1,15 +1,15 @@
 """Writing to topics and queues: `df.write.format("nuncius").mode("append")` and `df.writeStream`.
 
-What a user can rely on:
+Guarantees:
 
 * A stream writes every row once, over retries of tasks, restarts and replays, for as long as it keeps its
-  checkpoint. A write with options `name` and `batch` (a number that goes up) is stored once, too, however
-  often it is repeated; a write without them is stored once a call.
-* A task's rows are one transaction, up to `rowsPerTransaction` of them or about 32 MB. Beyond that they are
-  several, and a repeated task must bring its rows in the same order; below, their order does not matter. In
-  both cases a repeated batch must be divided into the same tasks: reads of our source are, aggregations are
-  as long as the number of shuffle partitions stays the same. Where a repetition is seen to differ it fails.
-* A batch as a whole is no transaction: readers may see the rows of one task before those of another.
+  checkpoint. A write with options `name` and `batch` (an increasing number) is stored once, too, however
+  often it is repeated; a write without them is stored once for each call.
+* A task's rows are one transaction, up to `rowsPerTransaction` of them or about 32 MB. Larger tasks use
+  several, and if repeated must have their rows in the same order; in smaller tasks the order does not matter.
+  In both cases a repeated batch must be divided into the same tasks: reads of our source are, aggregations
+  are as long as the number of shuffle partitions stays the same. A repetition that visibly differs fails.
+* A batch as a whole is not a transaction: readers may see the rows of one task before those of another.
 * Rows with one key keep their order, and so do rows of a task without a key.
 """
 
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task did."""
+    """The result of a task."""
 
     batch: Batch
     rows: int
     known: int
-    """Rows that had been written before."""
+    """Number of rows that had been written before."""
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -67,7 +67,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        # An update or a complete table again and again cannot be appended to a log.
+        # Results in output mode `update` or `complete` cannot be appended to a log.
         self.target = sink_options.target(options, schema, overwrite)
         self.label = sink_options.label(options, streaming=True)
 
@@ -91,7 +91,7 @@ def _context() -> TaskContext:
 
 
 def write(target: Target, batch: Batch, task: int, batches: Iterable[pa.RecordBatch]) -> Written:
-    """Writes the rows of one task."""
+    """Write the rows of one task."""
     from nuncius.pipeline.sink.queues import Queues
     from nuncius.pipeline.sink.rows import Rows, transactions
     from nuncius.pipeline.sink.topics import Topics
@@ -116,7 +116,7 @@ def write(target: Target, batch: Batch, task: int, batches: Iterable[pa.RecordBa
 
 
 def finish(target: Target, messages: Iterable[WriterCommitMessage | None]) -> None:
-    """Notes that a batch is complete. Spark repeats it all the same if it dies before it has noted that."""
+    """Record that a batch is complete. Spark still repeats it if it dies before its own record."""
     done = [message for message in messages if isinstance(message, Written)]
     if done:
         link(target.dsn).run(done[0].batch.finish)

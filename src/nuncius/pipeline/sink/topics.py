@@ -15,7 +15,7 @@ from nuncius.store.calls.publishing import NO_TOPIC, OTHER_LAYOUT
 from nuncius.store.driver import Connection
 
 KIND = 1
-# The procedure looks for the rows of a run from the beginning, so many runs are several calls.
+# The procedure searches for each run's rows from the beginning, so many runs are divided into several calls.
 RUNS_A_CALL = 64
 _FIND = "select topic_id, topic_name, partition_ids, store_ids from nuncius.find_topics($1)"
 _MAKE = "select nuncius.ensure_topic(name, $2) from unnest($1::text[]) name"
@@ -27,7 +27,7 @@ _PUBLISH = (
 
 
 class _Stale(Exception):
-    """A topic was deleted or has grown since it was looked up: nothing is stored."""
+    """A topic was deleted or got more partitions since it was looked up: nothing is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,14 @@ class Topic:
 
 
 class Topics:
-    """The topics that a task has met."""
+    """The topics that a task has looked up."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
         self._known: dict[str, Topic] = {}
 
     async def write(self, connection: Connection, rows: Rows, publisher: Publisher, *, last: bool) -> None:
-        """Publishes all rows or none."""
+        """Publish all rows or none."""
         while True:
             topics = [await self._topic(connection, name) for name in rows.names]
             layouts = [len(topic.partition_ids) for topic in topics]
@@ -73,7 +73,7 @@ class Topics:
         if row is None:
             await connection.execute(_MAKE, [name], self._target.partitions)
             row = await connection.fetchrow(_FIND, [name])
-        if row is None:  # deleted in this very moment
+        if row is None:  # deleted at this moment
             return await self._look_up(connection, name)
         for partition, store in enumerate(row["store_ids"], 1):
             if store != 1:
@@ -84,7 +84,7 @@ class Topics:
         return Topic(row["topic_id"], row["partition_ids"])
 
     async def _refuse_partition(self, connection: Connection, name: str, partition: int) -> None:
-        """The topic may have grown meanwhile, and then has that partition."""
+        """Look the topic up again. Fail if it still does not have that partition."""
         topic = self._known[name] = await self._look_up(connection, name)
         if not 1 <= partition <= len(topic.partition_ids):
             raise BadRow(f"topic {name!r} has {len(topic.partition_ids)} partitions, and none is {partition}")
@@ -107,10 +107,10 @@ async def _publish(
     *,
     last: bool,
 ) -> int:
-    """Publishes within the caller's transaction; how many rows were known."""
+    """Publish rows within the caller's transaction. Return the number of rows that were stored before."""
     columns = (ready.values(), ready.keys(), ready.headers())
     calls = list(_calls(ready.runs))
-    if len(calls) > 1:  # a call takes its locks in order; so must several
+    if len(calls) > 1:  # one call takes its locks in order; several calls must do so together
         locks = [topics[run.target].partition_ids[run.partition - 1] for run in ready.runs]
         await connection.execute(_LOCK, locks)
     known = 0
@@ -135,7 +135,7 @@ async def _publish(
 
 
 def _calls(runs: Sequence[Run]) -> Iterator[list[Run]]:
-    """The runs by calls; a topic is never divided, because its counts go up by one within a call."""
+    """Divide runs into calls. A topic stays in one call, because its counts increase by one within a call."""
     call: list[Run] = []
     for run in runs:
         if len(call) >= RUNS_A_CALL and run.target != call[-1].target:

@@ -1,4 +1,4 @@
-"""Reading topics as a table: everything that is there when the read is planned."""
+"""Reading topics as a table: all entries that exist when the read is planned."""
 
 from collections.abc import Iterator, Mapping
 
@@ -35,7 +35,7 @@ class BatchReader(DataSourceReader):
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark makes a partition of its own where there is none.
+        # If there are no slices, Spark passes a partition of its own.
         if isinstance(partition, Slice):
             yield from slices.read(self._shape, partition)
 

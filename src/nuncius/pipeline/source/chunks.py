@@ -1,16 +1,15 @@
 """Reading a range of a partition in chunks, on an executor.
 
-A chunk is fetched whole, in a transaction of its own that is over before Spark sees the first row: however
-slowly rows are consumed, nothing in the store waits for it, and vacuum is not held up. A chunk ends after
-so many rows, bytes or tenths of a second, whichever comes first, so large entries do not fill the memory.
+A chunk is fetched as a whole, in its own transaction, which ends before Spark sees the first row: slow
+consumers do not block anything in the store, vacuum included. A chunk ends after a number of rows, bytes or
+tenths of a second, whichever comes first, so large entries do not fill the memory.
 
-Offsets are dense. Rows that do not follow one another without a gap mean that entries are gone: that is
-said, never passed over. A connection that breaks is made again, and the range goes on after the last chunk
-that was passed on.
+Offsets are dense. A gap between rows means that entries are missing, which is always reported. A broken
+connection is reopened, and the range continues after the last chunk that was passed on.
 
-Topics often have no keys, no headers or no publishers, and columns of nulls are a third of the work. So
-what a chunk did not have is not asked for with the next one; only rows without it are. If that leaves a
-gap, the chunk is fetched again with everything, and so are those that follow.
+Topics often have no keys, no headers or no publishers, and columns of nulls are a third of the work. So a
+column that is null throughout a chunk is not fetched with the next one, which selects only rows where it is
+null. If that leaves a gap, the chunk is fetched again with all columns, and so are the following chunks.
 """
 
 import time
@@ -28,13 +27,13 @@ from nuncius.pipeline.source.loss import lost
 CHUNK_ROWS = 50_000
 CHUNK_BYTES = 32 << 20
 CHUNK_SECONDS = 0.4
-PATIENCE = 20.0  # seconds that a store may be away
+PATIENCE = 20.0  # seconds that a store may be unreachable
 _PAUSE = 0.1
 
 
 @dataclass(slots=True)
 class Chunk:
-    """What one transaction read; `cut` when there was more than fits into one."""
+    """The rows that one transaction read; `cut` if a limit ended it."""
 
     link: Link
     names: list[str]
@@ -44,14 +43,14 @@ class Chunk:
     cut: bool = False
 
     def is_dense(self, at: int, upto: int) -> bool:
-        """Whether every offset from one to (unless it was cut) another is there."""
+        """Return whether all offsets from `at` on are there, up to `upto` or to where the chunk was cut."""
         if not self.batches:
             return at == upto
         last = self.batches[-1].column(0)[-1].as_py()
         return last - at + 1 == self.rows and (self.cut or last == upto - 1)
 
     def absent(self) -> set[str]:
-        """The columns of which there is nothing but nulls."""
+        """Return the columns that contain only nulls."""
         return {
             name
             for place, name in enumerate(self.names, 1)
@@ -62,8 +61,8 @@ class Chunk:
 def read(
     partition: Partition, start: int, end: int, names: Sequence[str], *, fail_on_data_loss: bool
 ) -> Iterator[tuple[Chunk, pa.RecordBatch]]:
-    """The rows of a range in order: batches of the offset and the chunk's columns, which are those that were
-    named, without some that are null."""
+    """Read the rows of a range in order: batches of the offset and the chunk's columns, which are the named
+    ones without some that are null."""
     at, rows = start, CHUNK_ROWS
     absent: set[str] = set()
     guessing = True
@@ -88,7 +87,7 @@ def read(
 
 
 def _patiently(partition: Partition, at: int, upto: int, names: Sequence[str], absent: set[str]) -> Chunk:
-    """A chunk, over connections that break and a store that is away for a moment."""
+    """Fetch a chunk. Retry while connections break or the store is briefly unreachable."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -120,7 +119,7 @@ def _fetch(
             if chunk.bytes >= CHUNK_BYTES or time.monotonic() - started >= CHUNK_SECONDS:
                 chunk.cut = True
                 cursor.adbc_cancel()
-                with suppress(OSError):  # which says that the statement was cancelled
+                with suppress(OSError):  # the error of the cancelled statement
                     for _ in reader:
                         pass
                 break
@@ -128,7 +127,7 @@ def _fetch(
 
 
 def _checked(batch: pa.RecordBatch, partition: Partition, at: int, fail: bool) -> int:
-    """The offset after a batch, once it is sure that none is missing before its end."""
+    """Check that a batch misses no offsets. Return the offset after it."""
     offsets = batch.column(0)
     first, last = offsets[0].as_py(), offsets[-1].as_py()
     if first != at or last - first != batch.num_rows - 1:

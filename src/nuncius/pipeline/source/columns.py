@@ -1,8 +1,8 @@
-"""From rows of the store, or of the lake, to the Arrow batches that Spark was promised.
+"""Conversion of rows of the store or the lake to Arrow batches in the declared schema.
 
-A batch must have the declared schema to the letter. What costs time per row is avoided: the topic is not
-a column of the store's answer, publishers come as numbers and get their names here, and headers cost
-something only in batches that have some.
+A batch must match the declared schema exactly. Work per row is avoided: the topic is not a column of the
+store's answer, publishers come as numbers and get their names here, and headers are only decoded in batches
+that have some.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from nuncius.pipeline.catalogue import Partition
 
-# What has to be selected for a column; those that are missing here are known without asking.
+# The SQL expression of a column. The values of other columns are known without a query.
 SQL = {
     "key": "key",
     "value": "body",
@@ -25,7 +25,7 @@ SQL = {
     "time": "time_of_arrival",
     "publisher_count": "publisher_count",
 }
-# Those that entries need not have, and how the store tells that they have not.
+# The nullable columns, and the stored columns that are null for them.
 NULLABLE = {
     "key": "key",
     "headers": "headers",
@@ -40,7 +40,7 @@ Names = Callable[[pa.Array], pa.Array]
 
 
 class Shape:
-    """The columns that a reader wants, and how batches get them."""
+    """The columns that a reader requests, and the conversion of batches to them."""
 
     def __init__(self, schema: StructType, *, timed: bool) -> None:
         self.schema = to_arrow_schema(schema, timezone="UTC")
@@ -49,13 +49,13 @@ class Shape:
 
     @property
     def lake(self) -> list[str]:
-        """The columns to read from the lake."""
+        """Return the columns to read from the lake."""
         return list(dict.fromkeys([*self.schema.names, "offset", *self.names]))
 
     def from_store(
         self, batch: pa.RecordBatch, names: list[str], partition: Partition, publishers: Names
     ) -> pa.RecordBatch:
-        """A batch of the store's answer (the offset and these columns) in the declared schema."""
+        """Convert a batch of the store's answer (the offset and these columns) to the declared schema."""
         found = dict(zip(["offset", *names], batch.columns, strict=True))
         constants = {
             "topic": partition.topic,
@@ -77,13 +77,13 @@ class Shape:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def from_lake(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch of the lake, which has our columns, in the declared schema."""
+        """Convert a batch of the lake, which has our columns, to the declared schema."""
         columns = [batch.column(field.name).cast(field.type) for field in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
 def in_time(batch: pa.RecordBatch, column: int, not_before: int | None, before: int | None) -> pa.RecordBatch:
-    """The rows whose time, in that column, is in a range."""
+    """Return the rows whose time, in that column, is in a range."""
     times = batch.column(column)
     if not_before is not None:
         batch = batch.filter(pc.greater_equal(times, pa.scalar(not_before, times.type)))
@@ -94,12 +94,12 @@ def in_time(batch: pa.RecordBatch, column: int, not_before: int | None, before: 
 
 
 def headers(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Headers from their JSON, which is always an object of strings."""
+    """Decode headers from their JSON, which is always an object of strings."""
     if texts.null_count == len(texts):
         return pa.nulls(len(texts), kind)
     maps = [None if text is None else _strings.decode(text) for text in texts.to_pylist()]
     lengths = accumulate((len(found) if found else 0 for found in maps), initial=0)
-    # A null where a map begins makes the map null; the last is where the last one ends.
+    # A null offset at the start of a map makes the map null; the last offset is the end of the last map.
     offsets = [
         at if following is not None else None for at, following in zip(lengths, chain(maps, [0]), strict=True)
     ]

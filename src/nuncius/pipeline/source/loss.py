@@ -1,4 +1,4 @@
-"""Entries that are not there any more: said loudly, or, if asked to, with a warning."""
+"""Entries that no longer exist: an error or, on request, a warning."""
 
 import logging
 
@@ -8,7 +8,7 @@ _log = logging.getLogger(__name__)
 
 
 def lost(what: str, *, fail: bool) -> None:
-    """Raises DataLoss, or logs the same sentence and lets the reader go on."""
+    """Raise DataLoss, or log the same sentence and let the reader continue."""
     if fail:
         raise DataLoss(
             f"{what}. To go on with what is left, set option 'failOnDataLoss' to false; to keep this from "

@@ -1,4 +1,4 @@
-"""The options of a read, checked before anything is asked of a store.
+"""The options of a read, checked before any request to a store.
 
 topic                 a name, or several with commas between them
 topicPattern          or a regular expression for the whole name
@@ -46,7 +46,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What was asked for; times are in microseconds since 1970."""
+    """The options of a read. Times are in microseconds since 1970."""
 
     dsn: str
     topics: tuple[str, ...]
@@ -66,7 +66,7 @@ class ReadOptions:
 
 
 def parse(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-    """The options of a read, or InvalidOption with a sentence that says what is wrong."""
+    """Parse the options of a read. Raise InvalidOption with an explanation if one is invalid."""
     _check_names(options, streaming)
     given = _Given(options)
     topics = given.names("topic")
@@ -129,7 +129,7 @@ def _check_together(parsed: ReadOptions, given: "_Given") -> None:
 
 
 class _Given:
-    """Options by name, each turned into what it means."""
+    """A parser of options by name."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = {name.lower(): str(value).strip() for name, value in options.items()}
@@ -196,7 +196,7 @@ class _Given:
             raise InvalidOption(
                 f"{name!r} is a time such as 2026-01-31T12:00:00Z, or milliseconds since 1970, not {text!r}"
             ) from error
-        # Far from the ends of Python's calendar, so that there is room to search around.
+        # Stay away from the limits of Python's calendar: searches add and subtract.
         time = min(max(time, _EPOCH), _EPOCH.replace(year=9999))
         return (time - _EPOCH) // timedelta(microseconds=1)
 
@@ -215,7 +215,7 @@ class _Given:
 
 
 def _offsets(decoded: object) -> Offsets:
-    """Offsets as users write them, or as a stream's progress shows them (where topics carry their id)."""
+    """Parse offsets as users write them, or as a stream's progress shows them (with the topics' ids)."""
     if not isinstance(decoded, dict):
         raise TypeError
     return {
@@ -231,5 +231,5 @@ def _offset(value: object) -> int:
 
 
 def moment(microseconds: int) -> datetime:
-    """A time of ours as Python's."""
+    """Convert microseconds since 1970 to a datetime."""
     return _EPOCH + timedelta(microseconds=microseconds)

@@ -1,10 +1,10 @@
-"""Where a stream is: what Spark keeps in a checkpoint and shows in a query's progress.
+"""The positions of a stream, as Spark keeps them in a checkpoint and shows them in a query's progress.
 
     {"news": {"id": 12, "1": 100, "2": 87}}
 
-For each partition of a topic, the next offset. The id is the topic's: a topic that was deleted and made again
-under the same name has another one, and is not taken for the old. Spark compares offsets as text, so the
-order of topics and partitions is always the same.
+For each partition of a topic, the next offset. The id is the topic's: a topic that was deleted and created
+again under the same name has another id, and is not mistaken for the old one. Spark compares offsets as text,
+so the order of topics and partitions is always the same.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _ID = "id"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One partition of one topic; its text in messages."""
+    """One partition of one topic. Its text is used in messages."""
 
     topic: str
     topic_id: int
@@ -30,7 +30,7 @@ Positions = Mapping[Place, int]
 
 
 def encode(positions: Positions) -> dict[str, dict[str, int]]:
-    """As Spark keeps it."""
+    """Encode positions for Spark."""
     encoded: dict[str, dict[str, int]] = {}
     for place in sorted(positions, key=lambda p: (p.topic, p.partition)):
         encoded.setdefault(place.topic, {_ID: place.topic_id})[str(place.partition)] = positions[place]
@@ -38,7 +38,7 @@ def encode(positions: Positions) -> dict[str, dict[str, int]]:
 
 
 def decode(encoded: Mapping[str, Any]) -> dict[Place, int]:
-    """As we use it."""
+    """Decode positions from Spark."""
     return {
         Place(topic, places[_ID], int(partition)): offset
         for topic, places in encoded.items()
@@ -48,13 +48,13 @@ def decode(encoded: Mapping[str, Any]) -> dict[Place, int]:
 
 
 def share(rows: int, waiting: Mapping[Place, int]) -> dict[Place, int]:
-    """How many of so many rows each partition gets, of which so many rows wait.
+    """Divide a number of rows among partitions with waiting rows.
 
-    Everybody gets the same, and what some do not need goes to the others. Where there is not even a row for
-    each, those with most rows waiting come first: none waits for ever.
+    Partitions get equal shares, and the unused part of a share goes to the others. If there are fewer rows
+    than partitions, those with the most waiting rows come first, so none starves.
     """
     given: dict[Place, int] = {}
-    # By need: whoever needs less than an equal share of what is left leaves the rest to those after it.
+    # By need: a partition that needs less than an equal share leaves the rest to the following ones.
     order = sorted(waiting, key=lambda place: (waiting[place], -place.topic_id, -place.partition))
     for number, place in enumerate(order):
         given[place] = min(waiting[place], rows // (len(order) - number))

@@ -1,4 +1,4 @@
-"""The columns in which Spark sees the entries of topics."""
+"""The columns of entries in Spark."""
 
 from pyspark.sql.types import (
     BinaryType,
@@ -29,8 +29,8 @@ SCHEMA = StructType(
     ]
 )
 
-# Columns that only a schema of the reader's own brings: the count under which a publisher sent an entry,
-# and the number that tells a topic from another of the same name that was deleted.
+# Columns that are only read with an explicit schema: a publisher's count of the entry, and the id that
+# distinguishes a topic from a deleted one of the same name.
 EXTRA = StructType(
     [StructField("publisher_count", LongType()), StructField("partition_id", IntegerType(), False)]
 )
@@ -39,8 +39,8 @@ _KNOWN: dict[str, DataType] = {field.name: field.dataType for field in [*SCHEMA,
 
 
 def check(schema: StructType) -> None:
-    """Refuses a schema that names what topics do not have. Fewer columns, in any order, are welcome: what
-    is not named is not read."""
+    """Refuse a schema with unknown columns. It may have fewer columns, in any order: only named columns are
+    read."""
     for field in schema:
         known = _KNOWN.get(field.name)
         if known is None:

@@ -1,7 +1,7 @@
-"""A slice is what one task reads: a range of offsets of one partition.
+"""Slices: the ranges of offsets of one partition that single tasks read.
 
-Where the range begins and ends depends on nothing but the range that is cut, so a micro-batch that is run
-again has the same tasks with the same rows, whether they come from the store or, by then, from the lake.
+The limits of slices depend only on the range that is cut, so a repeated micro-batch has the same tasks with
+the same rows, whether they come from the store or, by then, from the lake.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """Offsets of a partition that lie together: in a file of the lake or, without one, in the store."""
+    """Consecutive offsets of a partition in one place: a file of the lake or, without one, the store."""
 
     start: int
     end: int
@@ -31,7 +31,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Slice(InputPartition):
-    """What one task reads. Of its entries, only those in the range of times are wanted."""
+    """The entries that one task reads, limited to a range of times."""
 
     partition: Partition
     parts: tuple[Part, ...]
@@ -44,18 +44,18 @@ class Slice(InputPartition):
         return self.not_before is not None or self.before is not None
 
     def kept(self, batch: pa.RecordBatch, column: int) -> pa.RecordBatch:
-        """The rows of a batch that are in the range of times; that column has them."""
+        """Return the rows of a batch whose time, in that column, is in the range."""
         return in_time(batch, column, self.not_before, self.before)
 
 
 def cut(start: int, end: int, rows: int) -> Iterator[tuple[int, int]]:
-    """The ranges of at most so many rows that make up a range."""
+    """Cut a range into ranges of at most so many rows."""
     for first in range(start, end, rows):
         yield first, min(first + rows, end)
 
 
 def read(shape: Shape, wanted: Slice) -> Iterator[pa.RecordBatch]:
-    """The entries of a slice in the declared schema, in order."""
+    """Read the entries of a slice in order, in the declared schema."""
     for part in wanted.parts:
         if part.file is None:
             yield from _from_store(shape, wanted, part)

@@ -1,9 +1,8 @@
 """Reading topics as a stream.
 
-A batch ends at offsets that are committed, so they can never change, and what it reads depends on where it
-begins and ends, on nothing else. A partition or a topic that appears in the middle of a stream is noted at
-its beginning with the batch that is planned next, and read from the one after it: thus the checkpoint knows
-where it began, and nothing of it can be lost unnoticed.
+A batch ends at committed offsets, which never change, so its rows depend only on its first and last offsets.
+When a partition or topic appears during a stream, the next planned batch records its first offset, and the
+batch after that reads it: so the checkpoint knows its start, and no entry can be lost unnoticed.
 
 With `startingTimestamp` a stream begins at the first entry that is not before that time.
 """
@@ -36,7 +35,7 @@ from nuncius.pipeline.source.tiers import Range, ranges
 
 Offset = dict[str, dict[str, int]]
 
-PAUSES = (0.01, 0.1)  # seconds before Spark is told that there is nothing new: at first, and after a while
+PAUSES = (0.01, 0.1)  # seconds before an idle stream reports no news: at first, and at most
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -59,7 +58,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._subscription is not None:
             edge: reading.Edge = "latest" if self._options.start == "latest" else "earliest"
             self._subscription.follow((place.topic_id for place in there), edge)
-            there = self._look()  # retention may have gone on before it was held
+            there = self._look()  # retention may have dropped entries before it was held
         start = {place: self._start(readable) for place, readable in there.items()}
         if self._subscription is not None:
             self._subscription.warn_if_ahead(start)
@@ -90,7 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             ends[place] = self._still_there(place, begun[place], readable)
             if upto is not None:
-                # Past what is gone, which is said when the batch is planned.
+                # Skip removed entries, which are reported when the batch is planned.
                 ends[place] = max(ends[place], min(readable.first, upto))
                 waiting[place] = max(0, upto - ends[place])
         if isinstance(limit, ReadMaxRows):
@@ -107,7 +106,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         begun = positions.decode(start)
         there = self._look()
-        # The time is that of the beginning; what came later is wanted, whatever its time.
+        # The start time only chose the first offset; all later entries are read, whatever their time.
         options = replace(self._options, not_before=None)
         found: list[InputPartition] = []
         for place, upto in positions.decode(end).items():
@@ -145,7 +144,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return places.get(readable.partition.partition, readable.first)
 
     def _take_breath(self, *, idle: bool) -> None:
-        """Spark asks a hundred times a second whether there is news; where there is none, less will do."""
+        """Slow an idle stream down: Spark polls for new entries a hundred times a second."""
         if idle and self._target is None:
             time.sleep(self._pause)
             self._pause = min(2 * self._pause, PAUSES[-1])
@@ -162,7 +161,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return min(position, readable.end)
 
     def _report_missing(self, place: Place, there: Mapping[Place, Range]) -> None:
-        """What a checkpoint knows and the catalogue does not: no loss if it is not asked for any more."""
+        """Report a partition of the checkpoint that the catalogue lacks, if the options still select it."""
         options = self._options
         if options.topics:
             wanted = place.topic in options.topics

@@ -1,9 +1,9 @@
-"""A stream as a subscriber: seen with its lag like any other, and holding retention back if asked to.
+"""A stream as a subscriber: its lag is visible like any other, and it blocks retention on request.
 
-The checkpoint is the truth about what was read; the subscription follows it. Spark says that a batch is done
-only while it plans the next one, and says it of the last one never. But a batch begins where everything is
-done, so that is confirmed, too. Positions only go forward: a stream that begins anew, with another
-checkpoint, lags behind its own subscription, which is said.
+The checkpoint decides what was read; the subscription follows it. Spark reports a batch as done only while it
+plans the next one, and never reports the last one. But everything before the start of a batch is done, so it
+is confirmed, too. Positions never go back: a stream that begins again with another checkpoint is behind its
+own subscription, which is logged.
 """
 
 import logging
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 class Subscription:
     def __init__(self, stores: Stores, name: str, *, hold_retention: bool, is_job: bool = False) -> None:
-        """Follow topics under a name, or under the one that is reserved for the job of that name."""
+        """Follow topics under a name, or under the name reserved for the job of that name."""
         self._stores = stores
         self._name = name
         self._hold_retention = hold_retention
@@ -28,7 +28,7 @@ class Subscription:
         self._confirmed: dict[Place, int] = {}
 
     def follow(self, topic_ids: Iterable[int], start: Edge) -> None:
-        """Subscribes to topics, where that has not been done."""
+        """Subscribe to topics that are not yet subscribed."""
         new = sorted(set(topic_ids) - set(self._ids))
         if new:
             rows = self._stores.rows(
@@ -43,7 +43,7 @@ class Subscription:
             self._ids |= {row["topic_id"]: row["subscription_id"] for row in rows}
 
     def confirm(self, done: Positions, there: Mapping[Place, Range]) -> None:
-        """Confirms what is below these positions, as far as that is news."""
+        """Confirm the entries below these positions, for positions that have changed."""
         news = [
             (place, there[place].partition.partition_id, position)
             for place, position in done.items()
@@ -61,7 +61,7 @@ class Subscription:
         self._confirmed |= {place: position for place, _, position in news}
 
     def warn_if_ahead(self, start: Positions) -> None:
-        """Says so where the subscription has confirmed more than the stream is about to begin with."""
+        """Log a warning where the subscription has confirmed more than the start of the stream."""
         rows = self._stores.rows(
             self._stores.main,
             "select * from nuncius.positions_of($1)",

@@ -1,7 +1,7 @@
-"""The store and the lake as one: for every partition, what can be read and where each part of it is.
+"""The store and the lake as one: the readable range of every partition, and the place of each part of it.
 
-Entries never change and offsets are dense, so an entry is the same in both. Where the lake has it, it is read
-there: that spares the store.
+Entries never change and offsets are dense, so an entry is the same in both. Archived entries are read from
+the lake, to relieve the store.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What can be read of a partition: from `first` up to but not including `end`."""
+    """The readable offsets of a partition: from `first` up to but not including `end`."""
 
     partition: Partition
     first: int
@@ -31,7 +31,7 @@ class Range:
     live: bool = True
 
     def slices(self, start: int, end: int, options: ReadOptions) -> Iterator[Slice]:
-        """The tasks that read a range. What is not there any more is said."""
+        """Yield the slices of a range for tasks. Entries that no longer exist are reported."""
         for first, after in cut(start, end, options.rows_per_slice):
             parts = tuple(self._parts(first, after, options.fail_on_data_loss))
             if parts:
@@ -51,7 +51,7 @@ class Range:
         yield from self._stored(at, end, fail)
 
     def _stored(self, start: int, end: int, fail: bool) -> Iterator[Part]:
-        """The part that the lake does not have."""
+        """Yield the part that the lake does not have."""
         if start >= end:
             return
         kept = min(max(start, self.partition.first), end) if self.live else end
@@ -67,19 +67,19 @@ class Range:
             yield Part(kept, end)
 
     def first_not_before(self, stores: Stores, time: int) -> int:
-        """The offset of the first entry that is not before a time; where there is none, the end."""
+        """Return the offset of the first entry that is not before a time or, without one, the end."""
         live = times.first_not_before(stores, self.partition, time) if self.live else self.end
         return min(live, _first_in_lake(self.files, time, self.end))
 
     def end_before(self, stores: Stores, time: int) -> int:
-        """An offset after the last entry that is before a time, in the store exactly the one after it."""
+        """Return an offset after the last entry that is before a time: in the store, exactly the next one."""
         live = times.end_before(stores, self.partition, time) if self.live else self.first
         return max(live, *(file.end for file in self.files if file.first_time < time), self.first)
 
 
 def ranges(stores: Stores, options: ReadOptions) -> list[Range]:
-    """What can be read of the partitions that the options name and that exist, by topic and number."""
-    # In this order: what leaves the store between the two questions is in the lake by then.
+    """Return the readable ranges of existing partitions that the options name, by topic and number."""
+    # The store first: entries that retention drops between the two reads are in the lake by then.
     partitions = look(stores, options)
     if options.tier == "live":
         return [Range(p, p.first, p.next) for p in partitions]

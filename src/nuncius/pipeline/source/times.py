@@ -1,16 +1,16 @@
-"""From times to offsets.
+"""Conversion of times to offsets.
 
-The time of an entry is read from the store's clock while the entry is stored, so times go up with offsets,
-except where that clock was set back. We rely on it having been set back by less than CLOCK_SLACK at once: a
-binary search for a time that much earlier (or later) is certainly on the safe side, and from there entries
-are looked at one by one. What comes out is exact: the first entry not before a time, the last before it.
+The time of an entry is read from the store's clock while the entry is stored, so times increase with offsets,
+except where that clock was set back. We assume that it is never set back by CLOCK_SLACK or more at once: a
+binary search for a time that much earlier (or later) is on the safe side, and from there entries are checked
+one by one. The result is exact: the first entry not before a time, the last before it.
 """
 
 from nuncius.pipeline.catalogue import Partition, Stores
 from nuncius.pipeline.source.options import moment
 
 CLOCK_SLACK = 10 * 60 * 1_000_000  # microseconds
-STEP = 100_000  # entries looked at in one transaction
+STEP = 100_000  # entries checked in one transaction
 
 _FIRST = """
 select entry_offset as found from nuncius.entries
@@ -23,7 +23,7 @@ order by entry_offset desc limit 1"""
 
 
 def first_not_before(stores: Stores, partition: Partition, time: int) -> int:
-    """The offset of the first entry that is not before a time; where there is none, the partition's end."""
+    """Return the offset of the first entry that is not before a time or, without one, the partition's end."""
     low = _search(stores, partition, time - CLOCK_SLACK)
     while low < partition.next:
         high = min(low + STEP, partition.next)
@@ -35,7 +35,7 @@ def first_not_before(stores: Stores, partition: Partition, time: int) -> int:
 
 
 def end_before(stores: Stores, partition: Partition, time: int) -> int:
-    """One past the last entry that is before a time; where there is none, the partition's beginning."""
+    """Return the offset after the last entry before a time or, without one, the partition's beginning."""
     high = _search(stores, partition, time + CLOCK_SLACK)
     while high > partition.first:
         low = max(high - STEP, partition.first)

@@ -1,4 +1,4 @@
-"""`nuncius demo`: starts everything, sends a story through every door, and stays for a look around."""
+"""`nuncius demo`: start everything, send a story through every door, and stay until stopped."""
 
 import contextlib
 import subprocess
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nuncius.cli.commands.demo.world import World
 
 
-INSTALLING = "nuncius: installing "  # the script says so, and how much it downloads
+INSTALLING = "nuncius: installing "  # printed by the script, with the size of the download
 
 
 def register(app: typer.Typer) -> None:
@@ -67,7 +67,7 @@ def say(text: str) -> None:
 
 
 def run_job(world: "World", number: int) -> None:
-    """A process of its own: Spark takes its time, and may not be there."""
+    """Run the job in a separate process: Spark starts slowly, and may not be installed."""
     say(f"\n{number}. Spark digests the history (it takes a while to start, and longer the very first time)")
     command = itself.command("pipeline", "run", "archive", f"--data-dir={world.data_dir}")
     said = ""

@@ -1,4 +1,4 @@
-"""The clients of the demonstration: one for every door, each as plain as its protocol allows."""
+"""The clients of the demonstration: one for every door, each as simple as its protocol allows."""
 
 import asyncio
 import http.client
@@ -15,7 +15,7 @@ ANSWER_SECONDS = 20.0
 
 
 class HttpPeer:
-    """Requests and answers in JSON."""
+    """A client that sends and receives JSON."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -41,7 +41,7 @@ class HttpPeer:
 
 
 class StompPeer:
-    """STOMP 1.2 as one would type it."""
+    """A client of STOMP 1.2 that writes frames by hand."""
 
     def __init__(self, port: int, login: str) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), ANSWER_SECONDS)
@@ -54,12 +54,12 @@ class StompPeer:
         self._socket.sendall("\n".join(lines).encode() + b"\0")
 
     def ask(self, command: str, headers: dict[str, str], body: str = "") -> None:
-        """Sends a frame and waits until the broker has it, for good."""
+        """Send a frame and wait for its receipt, which says that the broker has stored it."""
         self.send(command, {**headers, "receipt": "done"}, body)
         self.receive("RECEIPT")
 
     def receive(self, command: str) -> tuple[dict[str, str], str]:
-        """The next frame, which is to be of that kind: its headers and its body."""
+        """Receive the next frame, which must be of this kind. Return its headers and its body."""
         while b"\0" not in self._heard:
             data = self._socket.recv(1 << 16)
             if not data:
@@ -77,7 +77,7 @@ class StompPeer:
 
 
 class SqlPeer:
-    """Statements on the store itself."""
+    """A client that executes SQL statements in the store."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -96,7 +96,7 @@ class SqlPeer:
 
 
 def directory_for_clients(data_dir: Path) -> Path:
-    """Where ZeroMQ clients remember how far they are."""
+    """Return the directory in which ZeroMQ clients keep their positions."""
     place = data_dir.parent / "demo-clients"
     place.mkdir(exist_ok=True)
     return place

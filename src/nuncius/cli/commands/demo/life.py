@@ -1,6 +1,6 @@
-"""What goes on in the demonstration once the story is told: a little traffic through every door.
+"""Traffic through every door after the demonstration's story.
 
-Whoever looks around in the console may send our clients away, or end their subscriptions. They come back.
+A user of the console may disconnect these clients or end their subscriptions. They connect again.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ LOST = (OSError, NunciusError)
 
 
 def live(world: World, *, stop: threading.Event | None = None) -> None:
-    """Until told to stop, so that rates and charts have something to show."""
+    """Send traffic until `stop` is set, so that rates and charts have something to show."""
     stop = stop or threading.Event()
     chance = random.Random(1610)  # noqa: S311 - a story, not a secret
     world.native.create_topic(OBSERVATIONS, partitions=3)
@@ -40,7 +40,7 @@ def live(world: World, *, stop: threading.Event | None = None) -> None:
 
 
 def _prague(world: World, text: str) -> None:
-    """Publishes with STOMP, and reads what its own subscription brings back."""
+    """Publish with STOMP, and read the message back through the same client's subscription."""
     try:
         world.stomp.send("SEND", {"destination": f"/topic/{TOPIC}"}, text)
         while world.stomp.receive("MESSAGE")[1] != text:
@@ -53,7 +53,7 @@ def _prague(world: World, text: str) -> None:
 
 
 def _london(world: World, text: str) -> None:
-    """Reads the same with ZeroMQ."""
+    """Read the topic with ZeroMQ, up to that message."""
     try:
         while (message := world.zeromq.get(TOPIC, wait=1)) is not None and message.text != text:
             pass
@@ -62,7 +62,7 @@ def _london(world: World, text: str) -> None:
 
 
 def _venice(world: World) -> None:
-    """Reads the same with the native client, and confirms it."""
+    """Read the topic with the native client, and confirm."""
     subscription = world.notes["native"]
     try:
         with contextlib.suppress(Timeout):
@@ -72,7 +72,7 @@ def _venice(world: World) -> None:
 
 
 def _letters(world: World, text: str, chance: random.Random) -> None:
-    """Letters come as fast as they are read, or almost; some are leased, and settled."""
+    """Put a letter into the queue and consume about one: with a take, or with a lease that is settled."""
     try:
         world.native.put(QUEUE, text, priority=chance.randint(1, 10))
     except NotFound:
@@ -86,7 +86,7 @@ def _letters(world: World, text: str, chance: random.Random) -> None:
 
 
 def _galileo(world: World, text: str) -> None:
-    """Tells those who follow him."""
+    """Post a tribble as galileo."""
     try:
         world.tribbler.call("Tribserver.PostTribble", {"Userid": "galileo", "Contents": text})
     except LOST:

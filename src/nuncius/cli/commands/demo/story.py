@@ -1,7 +1,7 @@
 """The story that `nuncius demo` plays and `nuncius tour` explains, step by step.
 
-January 1610 in Padua: Galileo sees moons beside Jupiter, and the news is sent to everybody, by whatever way
-each of them can read.
+January 1610 in Padua: Galileo sees moons beside Jupiter. The news goes to readers in several cities, and each
+of them reads it through another door.
 """
 
 import contextlib
@@ -32,9 +32,9 @@ TRIBBLE = "They are moons!"
 class Step:
     title: str
     why: str
-    """For the tour: what there is to understand."""
+    """An explanation for the tour."""
     try_it: str
-    """What one would type to do the like."""
+    """A command that does the same."""
     act: Callable[[World], Iterator[str]]
 
 
@@ -55,7 +55,7 @@ def publish(world: World) -> Iterator[str]:
     world.native.publish(TOPIC, NEWS["telesto"])
     yield f"native client  {NEWS['telesto']}"
     world.stomp.send("SEND", {"destination": f"/topic/{TOPIC}"}, NEWS["stomp"])
-    # The receipt and what the subscription brings may come in any order; the next step reads them all.
+    # The receipt and the message of the subscription come in any order; the next step reads both.
     yield f"STOMP          {NEWS['stomp']}"
     _wait_for(world, 2)
     world.zeromq.put(TOPIC, NEWS["zeromq"])
@@ -67,7 +67,7 @@ def publish(world: World) -> Iterator[str]:
 
 
 def _wait_for(world: World, count: int) -> None:
-    """Until so many are in the topic: a SEND without a receipt says nothing by itself."""
+    """Wait until the topic holds so many messages, because a SEND without a receipt is not answered."""
     while len(world.http.unread(TOPIC, "paris")) < count:
         world.http.call("GET", f"/v1/topics/{TOPIC}/partitions/1/messages?offset={count - 1}&wait=5")
 
@@ -158,10 +158,10 @@ def fail(world: World) -> Iterator[str]:
 
 
 def _dead_letter(world: World) -> dict[str, str]:
-    """Its headers. It becomes one a moment after it was refused for the last time."""
+    """Wait for the dead letter, which appears shortly after the last failed delivery. Return its headers."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        with contextlib.suppress(NoAnswer):  # the queue for it is made when it is needed
+        with contextlib.suppress(NoAnswer):  # its queue is created with the first dead letter
             found = world.http.call("GET", f"/v1/queues/dead%2F{BROKEN}/messages")["messages"]
             if found:
                 headers: dict[str, str] = found[0]["headers"]

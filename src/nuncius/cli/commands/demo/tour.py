@@ -58,6 +58,6 @@ def tour(
 
 
 def pause(yes: bool) -> None:
-    """Waits for Enter, if there is somebody who could press it."""
+    """Wait for Enter, if stdin is a terminal and --yes was not given."""
     if not yes and sys.stdin.isatty():
         typer.prompt("\nEnter goes on", default="", show_default=False, prompt_suffix=" ")

@@ -1,4 +1,4 @@
-"""The world in which the demonstration and the tour play: a node with all its doors open, and its clients."""
+"""The surroundings of the demonstration and the tour: a node with all its doors open, and its clients."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ from nuncius.client.zeromq import PubSubClient
 from nuncius.node.node import NodeError
 from nuncius.store import environment
 
-# A message that nobody takes becomes a dead letter soon enough to watch it.
+# A message whose deliveries fail becomes a dead letter within a second, so that users can watch it.
 IMPATIENT = ("--max-attempts=2", "--retry-delay=0.2")
 
 
@@ -38,7 +38,7 @@ class World:
     tribbler: TribblerClient
     sql: SqlPeer
     notes: dict[str, Any] = field(default_factory=dict)
-    """What one step leaves for the next."""
+    """Objects that one step leaves for the next."""
 
     @property
     def http_url(self) -> str:
@@ -50,7 +50,7 @@ class World:
 
     @property
     def exports(self) -> str:
-        """What makes the commands of another terminal find this node: its ports are not the usual ones."""
+        """Return the `export` line that lets commands in another terminal find this node's unusual ports."""
         found = {
             environment.URL: f"nuncius://127.0.0.1:{self.ports['telesto']}",
             environment.HTTP: self.http_url,
@@ -66,7 +66,7 @@ class World:
 
 @contextlib.contextmanager
 def world(data_dir: Path | None, *, fixed_ports: bool = False) -> Iterator[World]:
-    """A node of its own, in the directory or in one that goes again. It ends with this program."""
+    """Run a node of its own, in this directory or a temporary one. It ends with this program."""
     with contextlib.ExitStack() as stack:
         if data_dir is None:
             parent = Path(tempfile.mkdtemp(prefix="nun-demo-"))
@@ -107,7 +107,7 @@ def _node(data_dir: Path, fixed_ports: bool) -> Iterator[dict[str, Any]]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=environ,
-        start_new_session=True,  # Ctrl-C is for us; the node ends when we do
+        start_new_session=True,  # Ctrl-C reaches only this program; the node ends with it
     )
     assert process.stdin is not None
     assert process.stdout is not None

@@ -1,1 +1,1 @@
-"""Examinations of a node, a store and this machine."""
+"""Checks of a node, a store and this machine."""

@@ -1,4 +1,4 @@
-"""`nuncius doctor`: is everything in order, and if not, what to do."""
+"""`nuncius doctor`: look for problems and recommend what to do."""
 
 import asyncio
 import platform
@@ -65,7 +65,7 @@ def _python() -> Finding:
 
 
 def _environment() -> Iterator[Finding]:
-    """The variables that are set, without passwords."""
+    """Report the environment variables that are set, without passwords."""
     for name in environment.NAMES:
         if value := environment.value(name):
             yield ok("environment", f"{name}={shown(value)}")

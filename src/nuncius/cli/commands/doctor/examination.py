@@ -1,4 +1,4 @@
-"""What `nuncius doctor` finds out about a database."""
+"""The checks that `nuncius doctor` makes of a database."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
@@ -11,12 +11,12 @@ from nuncius.store.driver import Connection
 
 LONG_TRANSACTION = timedelta(minutes=1)
 MANY_DEAD_ROWS = 1_000_000
-CROWDED = 0.8  # of the connections a server allows
+CROWDED = 0.8  # of max_connections
 LEAST_BYTES = {"shared_buffers": 64 << 20, "max_wal_size": 512 << 20}
 
 
 async def examine(connection: Connection) -> AsyncIterator[Finding]:
-    """Everything about a database, one finding after the other."""
+    """Make all checks of a database. Yield one finding after the other."""
     checks: list[Callable[[Connection], Awaitable[Finding]]] = [
         _version,
         _schema,

@@ -1,4 +1,4 @@
-"""What `nuncius doctor` found, and what it advises."""
+"""Findings of `nuncius doctor`, with their recommendations."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class State(StrEnum):
-    """How a finding is to be taken."""
+    """How serious a finding is."""
 
     OK = "ok"
     WARN = "warn"

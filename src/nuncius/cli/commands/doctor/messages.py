@@ -1,4 +1,4 @@
-"""What `nuncius doctor` finds out about messages and those who handle them, in a database with our schema."""
+"""The checks of messages, consumers and nodes that `nuncius doctor` makes in a database with our schema."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Commands that carry messages: into and out of queues, into and out of topics, there and back."""
+"""Commands that send and receive messages: queues, topics, requests and replies."""
 
 import typer
 

@@ -110,7 +110,7 @@ def take(
     mode = "time" if by_time else "priority"
     until = None if follow else time.monotonic() + wait
     wanted = number or (sys.maxsize if follow else 1)
-    # What was taken is gone from the queue: take no more at once than was asked for.
+    # A take removes messages from the queue: take no more at once than was asked for.
     at_once = min(number or 1, AT_ONCE)
 
     async def some(client: AsyncClient, limit: int) -> list[Message]:

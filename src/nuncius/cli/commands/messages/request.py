@@ -24,12 +24,12 @@ from nuncius.cli.input import Headers, parse_headers
 from nuncius.cli.output import StreamFormat
 from nuncius.client import AsyncClient, Message
 
-ERROR = "error"  # the header of an answer that says what went wrong
+ERROR = "error"  # the header of an answer whose command failed, with the reason
 
 
 def register(app: typer.Typer) -> None:
     app.command()(request)
-    # What follows the queue belongs to the command, options included.
+    # All words after the queue belong to the command, options included.
     app.command(context_settings={"allow_interspersed_args": False})(reply)
 
 

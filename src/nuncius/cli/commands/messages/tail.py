@@ -47,7 +47,7 @@ def tail(
         if not states:
             raise InvalidInput(f"topic {topic!r} has no partition {partition}")
         ends = await asyncio.gather(*[_end(client, topic, state, last) for state in states])
-        # Within a partition offsets decide; between partitions there is only the time of arrival.
+        # Offsets order the entries of a partition; across partitions only the time of arrival can.
         entries = sorted(
             (entry for end in ends for entry in end), key=lambda e: (e.time_us, e.partition, e.offset)
         )
@@ -59,13 +59,13 @@ def tail(
 
 
 async def _end(client: AsyncClient, topic: str, state: PartitionState, last: int) -> list[Entry]:
-    """The last entries of a partition as it was a moment ago."""
+    """Read the last entries of a partition, as of `state`."""
     position = max(state.first_offset, state.next_offset - last)
     entries: list[Entry] = []
     while position < state.next_offset:
         page = await client.fetch(topic, state.partition, position, min(PAGE, state.next_offset - position))
         if not page:
-            break  # retention came between
+            break  # retention has removed them meanwhile
         entries += page
         position = page[-1].offset + 1
     return entries

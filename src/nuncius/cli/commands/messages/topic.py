@@ -136,7 +136,7 @@ def subscribe(
                 batch = batch[: wanted - shown]
                 output.write_messages(batch, form, verbose=verbose)
                 shown += len(batch)
-                if confirm:  # not before it has left this program
+                if confirm:  # only after the output was written
                     await subscription.confirm(batch[-1])
         return None if shown else NOTHING
 

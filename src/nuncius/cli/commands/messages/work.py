@@ -1,4 +1,4 @@
-"""`nuncius work`: a program works on the messages of a queue, and none is lost if it fails."""
+"""`nuncius work`: run a program for each message of a queue. Messages are redelivered if it fails."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ STOPPED = "the worker was stopped"
 
 
 def register(app: typer.Typer) -> None:
-    # What follows the queue belongs to the command, options included.
+    # All words after the queue belong to the command, options included.
     app.command(context_settings={"allow_interspersed_args": False})(work)
 
 
@@ -39,7 +39,7 @@ def work(
         raise missing_command("name a command after the queue")
 
     async def work_on_all(client: AsyncClient) -> None:
-        # Whoever manages services says SIGTERM; it means what Ctrl-C means.
+        # Service managers send SIGTERM: treat it like Ctrl-C.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
         done = 0
         while number is None or done < number:
@@ -56,11 +56,11 @@ async def _work_on(lease: AsyncLease, program: list[str]) -> None:
     try:
         status, _ = await run_program(program, lease.message.body, keep_output=False)
     except asyncio.CancelledError:
-        with contextlib.suppress(NunciusError):  # else it comes again because we are gone
+        with contextlib.suppress(NunciusError):  # the end of the connection causes redelivery, too
             await lease.release(STOPPED)
         raise
     except InvalidInput:
-        await lease.release()  # no program has seen it
+        await lease.release()  # the program could not start
         raise
     try:
         if status:

@@ -1,4 +1,4 @@
-"""`nuncius cluster`: look after several nodes on one store."""
+"""`nuncius cluster`: manage several nodes on one store."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""`nuncius node`: one of several nodes that share the work, each with its part."""
+"""`nuncius node`: one of several nodes that share the work, with one or more roles."""
 
 import contextlib
 from enum import StrEnum
@@ -36,12 +36,12 @@ from nuncius.cluster.role_names import BALANCER, BROKER, READER, WRITER
 from nuncius.node import listeners
 from nuncius.store import environment
 
-# The ports of the report's authors. Their brokers' (1000, 1100, ...) are for the superuser on most systems.
+# The report's ports, except for brokers: its 1000, 1100, ... need root on most systems.
 DEFAULT_PORTS = {BALANCER: "5000", WRITER: "7001", READER: "6001", BROKER: "0"}
 
 
 class Role(StrEnum):
-    """What a node does."""
+    """The part of the work that a node does."""
 
     BALANCER = BALANCER
     WRITER = WRITER

@@ -1,4 +1,4 @@
-"""Options that the commands which start something share."""
+"""Options that all commands which start a process share."""
 
 import signal
 import sys
@@ -116,7 +116,7 @@ def addresses(proxies: list[str] | None) -> tuple[str, ...]:
 
 
 def port(option: str, text: str) -> int | None:
-    """A port number, 0 for any free one, None for `off`."""
+    """Parse a port number: 0 means any free port, `off` becomes None."""
     if text == "off":
         return None
     if text.isdecimal() and int(text) < 65536:
@@ -125,7 +125,7 @@ def port(option: str, text: str) -> int | None:
 
 
 def origins(given: Sequence[str]) -> tuple[str, ...]:
-    """Return the sites, each checked."""
+    """Return the origins after a check of each."""
     if not given:
         return ()
     from nuncius.doors.http.web.origins import is_origin
@@ -139,7 +139,7 @@ def origins(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def remove_stale(ready_file: Path | None) -> None:
-    """Remove the ready file of a node that was killed: it would lie until the new one is written."""
+    """Remove the ready file of a killed node, so that it is not mistaken for the new one."""
     try:
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)
@@ -150,7 +150,7 @@ def remove_stale(ready_file: Path | None) -> None:
 
 
 def begin(log_level: str, log_format: str) -> None:
-    """Prepare a process that becomes a node: its log, its end at SIGTERM, no remains of killed nodes."""
+    """Prepare a process that becomes a node: configure its log, handle SIGTERM, sweep temporary files."""
     from nuncius.node import logs
     from nuncius.store import tempdirs
 
@@ -160,6 +160,6 @@ def begin(log_level: str, log_format: str) -> None:
 
 
 def leave(number: int, frame: FrameType | None) -> None:
-    """SIGTERM before the node runs: what was begun is undone on the way out."""
+    """Exit on a SIGTERM that comes before the node runs, and undo what was begun."""
     del frame
     sys.exit(128 + number)

@@ -1,4 +1,4 @@
-"""How commands call a node of a Tribbler ring: in Go's RPC, so that the node may be anybody's."""
+"""Calls of commands to a node of a Tribbler ring: in Go's RPC, so that any implementation can answer."""
 
 import asyncio
 from typing import Annotated, TypeVar
@@ -26,12 +26,12 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def as_json(text: str) -> str:
-    """JSON cannot carry bytes that are no text. They are replaced, as in the JSON-RPC of the same port."""
+    """Replace bytes that are not UTF-8, which JSON cannot carry, as the JSON-RPC of the same port does."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def ask(node: str, timeout: float, method: str, arguments: msgspec.Struct, reply: type[S]) -> S:
-    """What a node answers to one call."""
+    """Call a node and return its answer."""
     return asyncio.run(_ask(node, timeout, method, arguments, reply))
 
 

@@ -1,7 +1,7 @@
 """`nuncius tribbler`: a node of a ring, started as the course starts its servers.
 
-Every node has a store of its own, named after its port, in the data directory of the directory it is started
-in. The options may be written as Go writes them, with one dash.
+Every node has a store of its own, named after its port, in the data directory below the current directory.
+Options may have a single dash, as in Go.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _number(text: str | int) -> int:
-    """`-N=2` gives a short option the value "=2"."""
+    """Parse a number, with or without the "=" that a short option keeps in `-N=2`."""
     number = str(text).removeprefix("=")
     try:
         return int(number)
@@ -158,10 +158,10 @@ def tribbler(
 
         begin(log_level, log_format)
         port = listening.ports["tribbler"] or 0
-        # The master may be told where the master is, too.
+        # The address of the master may be the master's own.
         elsewhere = "" if master in (f"{host}:{port}", f"localhost:{port}", f"127.0.0.1:{port}") else master
         ring = RingSettings(node_id, count or 1, elsewhere, ids, join, caching, timelines_from)
-        # Loaded while we wait for PostgreSQL to start.
+        # Import it while PostgreSQL starts.
         threading.Thread(target=importlib.import_module, args=("nuncius.doors.tribbler.door",)).start()
         if store is None:
             data = (data or _data_dir(port)).absolute()

@@ -1,4 +1,4 @@
-"""`nuncius up`: a node, with a PostgreSQL of its own or on yours."""
+"""`nuncius up`: a node, with an embedded PostgreSQL or on an existing one."""
 
 import contextlib
 import importlib
@@ -138,7 +138,7 @@ def up(
 
         begin(log_level, log_format)
         if store is None:
-            # Loaded while we wait for PostgreSQL to start.
+            # Import it while PostgreSQL starts.
             threading.Thread(target=importlib.import_module, args=("nuncius.broker",)).start()
             data_dir = (data_dir or environment.default_data_dir()).absolute()
             server = stack.enter_context(embedding.hosted(data_dir, tcp_port=store_port))

@@ -1,4 +1,4 @@
-"""`nuncius pipeline`: Spark jobs over topics, a shell, what earlier runs did, and care for the lake."""
+"""`nuncius pipeline`: Spark jobs over topics, a shell, earlier runs, and maintenance of the lake."""
 
 import asyncio
 import contextlib
@@ -98,7 +98,7 @@ def run(
     pipeline_show.show_summary(found, summary, stopped, form)
     if stopped and not follow:
         raise typer.Exit(INTERRUPTED)
-    if summary.facts.get("faults"):  # an audit that found some
+    if summary.facts.get("faults"):  # found by an audit
         raise typer.Exit(FAULTS)
 
 
@@ -135,7 +135,7 @@ def shell(
     from nuncius.cli.commands.pipeline import shell as pipeline_shell
 
     with _opened(store, data_dir) as (dsn, _):
-        os.environ[environment.STORE] = dsn  # what reads and writes without an option go by
+        os.environ[environment.STORE] = dsn  # the default store of reads and writes
         with pipeline_run.session(master, _pairs("--conf", conf)) as spark:
             pipeline_shell.interact(spark, dsn)
 
@@ -178,12 +178,12 @@ def expire(
         output.write(f"{gone.entries:,} entries are gone, {gone.files:,} files of {output.size(gone.bytes)}")
 
 
-# Where things are
+# Locations
 
 
 @contextlib.contextmanager
 def _opened(store: str | None, data_dir: Path | None) -> Iterator[tuple[str, Path | None]]:
-    """The address of the store, up to date; and the data directory, if it is the embedded one."""
+    """Open the store and migrate it. Yield its address, and the data directory if it is embedded."""
     data_dir, store = one_store(data_dir, store)
     from nuncius.node import embedding, logs
 

@@ -1,4 +1,4 @@
-"""A job on a terminal: a Spark session that is quiet, a bar that moves, and Ctrl-C that ends it cleanly."""
+"""Jobs on a terminal: a quiet Spark session, a progress bar, and a clean end on Ctrl-C."""
 
 import contextlib
 import signal
@@ -19,8 +19,8 @@ LOOK_SECONDS = 0.5
 
 @contextlib.contextmanager
 def session(master: str, settings: Mapping[str, str]) -> Iterator[Any]:
-    """A session for as long as the context lasts. What Spark would log about failures is in our own words,
-    so it keeps quiet unless NUNCIUS_DEBUG asks for all of it."""
+    """Open a session for as long as the context lasts. We report failures ourselves, so Spark's log is off
+    unless NUNCIUS_DEBUG is set."""
     from nuncius.pipeline.sessions import keep_quiet
     from nuncius.pipeline.sessions import session as open_session
 
@@ -38,7 +38,7 @@ def session(master: str, settings: Mapping[str, str]) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _explained() -> Iterator[None]:
-    """Why there is no session, as one sentence."""
+    """Reduce an error of the session's start to one sentence."""
     from nuncius.pipeline.errors import PipelineError
     from nuncius.pipeline.explaining import explain
 
@@ -60,7 +60,7 @@ def perform(
     checkpoint: str,
     data_dir: Path | None,
 ) -> tuple[Summary, bool]:
-    """Runs a job; what it did, and whether it was stopped."""
+    """Run a job. Return its summary, and whether it was stopped."""
     with _bar(spark, job.name) as show:
         context = Context(spark, dsn, settings, follow, checkpoint, data_dir, show)
         with stopped_by_signals(context):
@@ -70,7 +70,7 @@ def perform(
 
 @contextlib.contextmanager
 def stopped_by_signals(context: Context) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM asks the run to end, the second ends it."""
+    """Let the first Ctrl-C or SIGTERM ask the run to end, and the second one end it."""
 
     def heard(number: int, frame: FrameType | None) -> None:
         del number, frame
@@ -91,7 +91,7 @@ def stopped_by_signals(context: Context) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _bar(spark: Any, title: str) -> Iterator[Any]:
-    """A bar on stderr for people; nothing where nobody looks."""
+    """Show a progress bar on stderr if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda text, done, total: None
         return
@@ -122,7 +122,7 @@ def _bar(spark: Any, title: str) -> Iterator[Any]:
 
 
 def _watch(spark: Any, progress: Any, line: Any, leaving: threading.Event) -> None:
-    """Moves the bar by the tasks of the stages that Spark is at."""
+    """Advance the bar by the tasks of Spark's active stages."""
     tracker = spark.sparkContext.statusTracker()
     while not leaving.wait(LOOK_SECONDS):
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]

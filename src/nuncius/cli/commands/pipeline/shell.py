@@ -1,4 +1,4 @@
-"""The shell: Python with a Spark session and a few names."""
+"""The shell: Python with a Spark session and some predefined names."""
 
 import code
 import contextlib
@@ -16,7 +16,7 @@ Spark {version} as `spark`, on the store at {store}.
 
 
 def interact(spark: Any, dsn: str) -> None:
-    """Reads and carries out Python until it ends, from a terminal or from a pipe."""
+    """Execute Python from a terminal or a pipe until the input ends."""
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - the arrow keys work
     banner = BANNER.format(version=spark.version, store=shown(dsn)) if sys.stdin.isatty() else ""
@@ -24,7 +24,7 @@ def interact(spark: Any, dsn: str) -> None:
 
 
 def names(spark: Any) -> dict[str, Any]:
-    """What the shell has ready."""
+    """Return the predefined names of the shell."""
     import importlib
 
     def entries(topic: str, **options: str) -> Any:

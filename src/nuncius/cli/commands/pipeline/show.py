@@ -1,4 +1,4 @@
-"""What `nuncius pipeline` prints about jobs and their runs."""
+"""Output of `nuncius pipeline` about jobs and their runs."""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Programs that are run for every message: the body is their input."""
+"""Programs that run once for every message, with its body as their input."""
 
 import asyncio
 import shutil
@@ -10,8 +10,8 @@ from nuncius.client import InvalidInput
 
 
 def command_line(command: Sequence[str] | None) -> list[str]:
-    """The program and its arguments, with or without the `--` that may stand before it. One that is not there
-    is found out before it costs a message."""
+    """Return the program and its arguments, without a leading `--`. Fail if there is no such program, before
+    a message is consumed for it."""
     words = list(command or ())
     words = words[1:] if words[:1] == ["--"] else words
     if words and shutil.which(words[0]) is None:
@@ -24,8 +24,8 @@ def missing_command(advice: str) -> typer.BadParameter:
 
 
 async def run_program(program: Sequence[str], body: bytes, *, keep_output: bool) -> tuple[int, bytes]:
-    """How it ended, and what it wrote if that is kept; else it writes where we do. Should we be stopped
-    meanwhile, so is the program."""
+    """Run the program. Return its exit status and, with `keep_output`, its output; otherwise it writes to our
+    stdout. If we are stopped meanwhile, the program is stopped, too."""
     try:
         process = await asyncio.create_subprocess_exec(
             *program,

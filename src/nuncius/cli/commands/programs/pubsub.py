@@ -1,4 +1,4 @@
-"""`nuncius pubsub`: reliable publish/subscribe over ZeroMQ, a command at a time or as a conversation."""
+"""`nuncius pubsub`: reliable publish/subscribe over ZeroMQ, one command or an interactive session."""
 
 import sys
 from collections import deque
@@ -77,7 +77,7 @@ def pubsub(
 
 
 class Talk:
-    """Carries out commands; each answers with an exit code."""
+    """An interpreter of commands, each of which returns an exit code."""
 
     def __init__(self, client: "PubSubClient", form: StreamFormat) -> None:
         self._client = client
@@ -103,7 +103,7 @@ class Talk:
         return work(*arguments) or 0
 
     def converse(self, history: Path) -> int:
-        """A command a line, until there are no more; a mistake is said and is not the end of it."""
+        """Execute one command a line until the input ends. Errors are reported and do not end the session."""
         code = 0
         is_person = sys.stdin.isatty()
         for line in _lines_of_a_person(history, self._lines) if is_person else _lines_of_a_script():
@@ -143,7 +143,7 @@ class Talk:
             if message is None:
                 sys.stderr.write("nothing new\n")
                 return NOTHING
-            self._show(message)  # before it counts as received: it may show twice, never not at all
+            self._show(message)  # before it counts as received: it may be shown twice, but is never lost
         return 0
 
     def _show(self, message: "Message") -> None:
@@ -185,13 +185,13 @@ def _say(text: str) -> None:
 
 
 def _lines_of_a_script() -> Iterator[str]:
-    """Lines of standard input. Bytes that are no text come through, as they do in arguments."""
+    """Read lines of standard input. Bytes that are not UTF-8 are kept, as in arguments."""
     for line in sys.stdin.buffer:
         yield line.decode(errors="surrogateescape")
 
 
 def _lines_of_a_person(history: Path, earlier: deque[str]) -> Iterator[str]:
-    """Lines typed at a prompt, with the history of this and earlier conversations."""
+    """Read lines at a prompt, with the history of this and earlier sessions."""
     import readline
 
     if history.exists():

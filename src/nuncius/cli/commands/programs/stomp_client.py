@@ -1,7 +1,7 @@
 """`nuncius stomp-client`: the test client of the STOMP broker's report.
 
-One connection subscribes to `stocks` and `news`, another of the same name sends to both, and every message
-has to arrive, each topic in order. It speaks the report's slim dialect, so it works with the authors'
+One connection subscribes to `stocks` and `news`, another of the same name sends to both. Every message must
+arrive, in order within each topic. The client speaks the report's slim dialect, so it works with the authors'
 broker, too.
 """
 
@@ -17,13 +17,13 @@ import typer
 from nuncius.doors.stomp import slim_codec
 from nuncius.node.logs import escape
 
-TOPICS = ("news", "stocks")  # of the even and of the odd messages
+TOPICS = ("news", "stocks")  # for even and odd message numbers
 NOBODYS = "nobody subscribes to this"
 MAX_FRAME = 16 << 20
 
 
 class Failed(Exception):
-    """The server did not do what it has to. The message says what."""
+    """The server violated the protocol. The message says how."""
 
 
 def register(app: typer.Typer) -> None:
@@ -61,12 +61,12 @@ class Trial:
         self._others = 0
 
     async def run(self, host: str, port: int) -> str:
-        """The verdict, in words."""
+        """Run the test and return its result in words."""
         begin = time.monotonic()
         async with self._connected(host, port) as subscriber:
             for topic in reversed(TOPICS):
                 subscriber.write(slim_codec.subscribe(topic))
-            # A SUBSCRIBE is not answered. A SEND that must fail is, and frames are taken in order.
+            # SUBSCRIBE has no answer. Frames are handled in order: the error of a failing SEND confirms it.
             subscriber.write(slim_codec.send(NOBODYS, b"?"))
             await self._until_error(subscriber)
             async with self._connected(host, port) as sender:
@@ -139,7 +139,7 @@ class Connection:
         await self._writer.drain()
 
     async def frame(self, what: Callable[[], str]) -> bytes:
-        """The next frame, without its NUL; `what` says what we wait for."""
+        """Receive the next frame, without its NUL. `what` describes the expected frame for errors."""
         try:
             async with asyncio.timeout(self._timeout):
                 return (await self._reader.readuntil(b"\0"))[:-1].lstrip(b"\n")
@@ -152,7 +152,7 @@ class Connection:
 
 
 async def _both(*work: Coroutine[Any, Any, None]) -> None:
-    """Does both; if one fails, that is what happened."""
+    """Run both. If one fails, cancel the other and raise that error."""
     tasks = [asyncio.ensure_future(each) for each in work]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)

@@ -1,4 +1,4 @@
-"""`nuncius trib`: the commands that Tribbler's users know."""
+"""`nuncius trib`: the commands of Tribbler's own client."""
 
 from datetime import UTC, datetime
 from typing import Annotated

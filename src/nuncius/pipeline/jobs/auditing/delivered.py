@@ -1,4 +1,4 @@
-"""Checks of what subscribers got and confirmed, from histories and from the places the store keeps."""
+"""Checks of deliveries and confirmations, from histories and from the positions in the store."""
 
 from functools import reduce
 
@@ -8,9 +8,9 @@ from pyspark.sql import functions as sf
 from nuncius.pipeline.jobs.auditing.findings import holes, span, suspects
 from nuncius.pipeline.jobs.auditing.stored import described
 
-# A row a partition and subscriber: the next offset it reads, and (where the history may still grow) which
-# that was before the history was read; and how many entries behind it wait to be tried again. Rows without
-# a subscriber tell of a partition that nobody reads.
+# A row for each partition and subscriber: the next offset it reads, the same before the history was read
+# (`earlier`, where the history may still grow), and the number of entries behind it that wait for redelivery.
+# Rows without a subscriber are of partitions that no subscriber reads.
 POSITIONS = (
     "topic string, partition int, subscriber string, first_offset bigint, earlier bigint, position bigint, "
     "next_offset bigint, failing bigint"
@@ -19,8 +19,8 @@ _READER = ("topic", "partition", "subscriber")
 
 
 def skipped(history: DataFrame, positions: DataFrame | None, ends: DataFrame | None) -> DataFrame:
-    """A subscriber gets every offset from its start (its first delivery, if nothing tells the start) up to
-    its last delivery, and up to what it has confirmed."""
+    """Check that a subscriber gets every offset from its start (its first delivery, if the start is unknown)
+    up to its last delivery, and up to its confirmed position."""
     placed = history.where("partition is not null and offset is not null")
     seen = placed.where("event = 'delivered'").select(*_READER, "offset")
     missing = holes(seen.unionAll(_outside(placed, seen, positions)), _READER, "offset")
@@ -42,7 +42,7 @@ def skipped(history: DataFrame, positions: DataFrame | None, ends: DataFrame | N
 
 
 def _outside(placed: DataFrame, seen: DataFrame, positions: DataFrame | None) -> DataFrame:
-    """The offsets around what a subscriber should have got, where that is more than it did get."""
+    """Return the offsets around the expected deliveries, where those exceed the actual ones."""
     starts = (
         placed.where("event = 'subscribed'").groupBy(*_READER).agg((sf.min("offset") - 1).alias("before"))
     )
@@ -57,8 +57,8 @@ def _outside(placed: DataFrame, seen: DataFrame, positions: DataFrame | None) ->
 
 
 def out_of_order(history: DataFrame) -> DataFrame:
-    """Within a session, the offsets of a partition go up, but for what is announced as delivered again. An
-    offset that comes again counts here where it came first."""
+    """Check that offsets of a partition increase within a session, except for announced redeliveries. A
+    repeated offset counts here only at its first delivery."""
     seen = history.where("event = 'delivered' and offset is not null")
     first = (
         seen.groupBy(*_READER, "session", "offset")
@@ -78,7 +78,7 @@ def out_of_order(history: DataFrame) -> DataFrame:
 
 
 def redelivered(history: DataFrame) -> DataFrame:
-    """What came more than once, for whatever reason."""
+    """Find entries that were delivered more than once, for any reason."""
     again = (
         _deliveries(history)
         .groupBy(*_READER, "which")
@@ -90,9 +90,9 @@ def redelivered(history: DataFrame) -> DataFrame:
 
 
 def repeated(history: DataFrame) -> DataFrame:
-    """What came again and should not: in the same session, or in one that began after a later entry was
-    confirmed, without being announced; or in one that began after it was confirmed itself. Where sessions
-    are on several machines, their clocks have to agree."""
+    """Find redeliveries that must not happen: unannounced ones in the same session, or in one that began
+    after a later entry was confirmed; and any in a session that began after the entry itself was confirmed.
+    Clocks must agree if sessions ran on several machines."""
     begins = history.groupBy("session").agg(sf.min("time").alias("begin"))
     confirmations = history.where("event = 'confirmed' and offset is not null").select(
         *_READER, "offset", "time"
@@ -119,7 +119,7 @@ def repeated(history: DataFrame) -> DataFrame:
 
 
 def unconfirmed(history: DataFrame, positions: DataFrame | None) -> DataFrame:
-    """What was delivered, but is not confirmed as far as anybody knows."""
+    """Find deliveries that neither the history nor the store reports as confirmed."""
     seen = history.where("event = 'delivered' and offset is not null").select(*_READER, "offset").distinct()
     open_ones = seen.join(_confirmed(history, positions), [*_READER], "left").where(
         "confirmed is null or offset >= confirmed"
@@ -132,8 +132,8 @@ def unconfirmed(history: DataFrame, positions: DataFrame | None) -> DataFrame:
 
 
 def undelivered(history: DataFrame) -> DataFrame:
-    """What was acknowledged and lies beyond the last delivery to a subscriber of its topic. What lies before
-    it is skipped."""
+    """Find acknowledged entries beyond the last delivery to a subscriber of their topic. Missing entries
+    before it are left to `skipped`."""
     told = (
         history.where("event = 'acknowledged'")
         .where("offset is not null or message is not null")
@@ -155,7 +155,7 @@ def undelivered(history: DataFrame) -> DataFrame:
 
 
 def forgotten(history: DataFrame, positions: DataFrame) -> DataFrame:
-    """What a subscriber was told to be confirmed is confirmed in the store, if it still is a subscriber."""
+    """Check that the store has every confirmation that it acknowledged, for subscribers that still exist."""
     told = (
         history.where("event = 'confirmed' and offset is not null")
         .groupBy(*_READER)
@@ -168,7 +168,7 @@ def forgotten(history: DataFrame, positions: DataFrame) -> DataFrame:
 
 
 def lags(positions: DataFrame) -> DataFrame:
-    """How far subscribers are behind the end of their partitions, or beyond it, which cannot be."""
+    """Return the lag of subscribers behind the end of their partitions, or a position beyond it, a fault."""
     places = positions.where("subscriber is not null").withColumn(
         "position", sf.coalesce("position", "first_offset")
     )
@@ -179,20 +179,20 @@ def lags(positions: DataFrame) -> DataFrame:
 
 
 def failing(positions: DataFrame) -> DataFrame:
-    """What subscribers could not take, and will be given again."""
+    """Return failed deliveries that wait for redelivery."""
     rows = positions.where("failing > 0")
     example = sf.format_string("%d before offset %d", "failing", "position")
     return suspects(rows, "failing", place="position", amount=sf.col("failing"), example=example)
 
 
 def _deliveries(history: DataFrame) -> DataFrame:
-    """Deliveries, and `which` entry each is: told by its offset, or else by its message."""
+    """Return deliveries, with the entry in `which`: its offset, or else its message."""
     place = sf.when(sf.col("offset").isNotNull(), sf.format_string("offset %s", "offset"))
     return history.where("event = 'delivered'").withColumn("which", sf.coalesce(place, "message"))
 
 
 def _confirmed(history: DataFrame, positions: DataFrame | None) -> DataFrame:
-    """Up to which offset, exclusive, subscribers have confirmed."""
+    """Return the offset up to which (exclusive) subscribers have confirmed."""
     told = history.where("event = 'confirmed'").select(*_READER, (sf.col("offset") + 1).alias("confirmed"))
     if positions is not None:
         told = told.unionAll(

@@ -1,8 +1,8 @@
-"""What an audit can find, and how suspicions become findings.
+"""The kinds of an audit's findings, and the step from suspects to findings.
 
-Every check answers with suspects: a row a place where something is wrong, with the number of entries it
-concerns. `findings` counts them and keeps a few as examples. Nothing is brought to the driver on the way, so
-a topic in which everything is wrong is no harder than one in which nothing is.
+Every check returns suspects: a row for each place with a fault, with the number of affected entries.
+`findings` counts them and keeps a few as examples. Nothing is collected on the driver on the way, so a topic
+full of faults costs no more than one without.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 FAULT, NOTE = "fault", "note"
 EXAMPLES = 5
 EXAMPLE_LENGTH = 120
-CHUNK = 1_000_000  # offsets that one task looks at together
+CHUNK = 1_000_000  # offsets that one task compares
 
 SUSPECTS = (
     "topic string, partition int, subscriber string, kind string, place bigint, amount bigint, example string"
@@ -62,7 +62,7 @@ def suspects(
     place: str | Column = "offset",
     amount: int | Column = 1,
 ) -> DataFrame:
-    """Rows as suspects of a kind. Where they have no partition or subscriber, none is concerned."""
+    """Return rows as suspects of a kind. Without a partition or subscriber column, those are null."""
     known = rows.columns
 
     def column(name: str, of: str) -> Column:
@@ -80,7 +80,7 @@ def suspects(
 
 
 def findings(found: DataFrame) -> DataFrame:
-    """A row a topic, partition, subscriber and kind, with the number of entries and the first examples."""
+    """Return a row for each topic, partition, subscriber and kind: the number of entries, and examples."""
     rank = sf.row_number().over(Window.partitionBy(*_ABOUT).orderBy("place", "example"))
     first = sf.when(sf.col("rank") <= EXAMPLES, sf.struct("rank", "example"))
     severity = sf.coalesce(
@@ -95,8 +95,8 @@ def findings(found: DataFrame) -> DataFrame:
 
 
 def holes(numbers: DataFrame, keys: Sequence[str], column: str) -> DataFrame:
-    """The numbers that are missing between the lowest and the highest of each group, as ranges from
-    `first` to `last`. Long groups are looked at in chunks, so that several tasks share one."""
+    """Return the missing numbers between the lowest and the highest of each group, as ranges from `first` to
+    `last`. Long groups are divided into chunks for several tasks."""
     chunked = numbers.select(*keys, column, sf.floor(sf.col(column) / CHUNK).alias("chunk"))
     following = sf.lead(column).over(Window.partitionBy(*keys, "chunk").orderBy(column))
     within = chunked.select(*keys, sf.col(column).alias("before"), following.alias("after"))
@@ -111,7 +111,7 @@ def holes(numbers: DataFrame, keys: Sequence[str], column: str) -> DataFrame:
 
 
 def span(first: Column, last: Column) -> Column:
-    """A range of offsets, as text."""
+    """Format a range of offsets."""
     return sf.when(first == last, sf.format_string("offset %d", first)).otherwise(
         sf.format_string("offsets %d to %d", first, last)
     )

@@ -1,8 +1,8 @@
-"""What an audit reads, and in which order.
+"""The inputs of an audit, read in an order that avoids false findings.
 
-Others go on publishing, reading and removing while it reads. So that this does not look like a fault, the
-history is kept first (what it claims must be in the store from then on), the end of each partition is taken
-before its entries are read, and its beginning after that.
+Clients go on publishing and reading, and retention goes on removing, while the audit reads. So the history is
+read first (its claims must hold in the store from then on), the end of each partition is read before its
+entries, and its beginning after them.
 """
 
 import json
@@ -43,8 +43,8 @@ Place = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to audit. `topics`: all of them, if None; with a history, those it tells of. `identity` says what
-    tells messages apart: `value`, `key`, `header:NAME`, or (None) nothing does."""
+    """The settings of an audit. `topics`: None means all or, with a history, those in the history.
+    `identity` of messages: `value`, `key` or `header:NAME`; None: `value` with a history, else none."""
 
     topics: Sequence[str] | None = None
     history: str | None = None
@@ -136,7 +136,7 @@ def _keep_stored(
 
 
 def narrow(entries: DataFrame, identity: str | None) -> DataFrame:
-    """What the checks need of entries of our source."""
+    """Select the columns that the checks need from entries of our source."""
     message = sf.lit(None)
     if identity is not None:
         column, _, header = identity.partition(":")
@@ -159,7 +159,7 @@ def _places(opened: Stores, names: Sequence[str] | None) -> dict[Place, Record]:
 def _positions(
     partitions: Sequence[Partition], places: Mapping[Place, Record], earlier: Mapping[Place, Record]
 ) -> Iterator[dict[str, Any]]:
-    """A row a partition and subscriber, and one for a partition without any."""
+    """Yield a row for each partition and subscriber, and one for each partition without subscribers."""
     readers: dict[int, list[Place]] = {}
     for place in places:
         readers.setdefault(place[0], []).append(place)
@@ -179,7 +179,7 @@ def _positions(
 def _entries(
     spark: SparkSession, options: Mapping[str, str], expected: Sequence[Range], wanted: Wanted
 ) -> DataFrame:
-    """What is stored now. What is published from now on is not looked at."""
+    """Return the entries up to the expected ends. Entries that are published later are not read."""
     if not expected:
         return frame(spark, STORED, [])
     identity = wanted.identity or (None if wanted.history is None else "value")

@@ -1,4 +1,4 @@
-"""Checks of what is stored: offsets, publishers' counts, and what clients were told is there."""
+"""Checks of stored entries: offsets, publishers' counts, and acknowledged or delivered messages."""
 
 from functools import reduce
 
@@ -7,26 +7,26 @@ from pyspark.sql import functions as sf
 
 from nuncius.pipeline.jobs.auditing.findings import holes, span, suspects
 
-# `message` is what tells the messages of a load apart, null where nothing does.
+# `message` identifies a message of the load; null without an identity.
 STORED = (
     "topic string, partition int, offset bigint, publisher string, publisher_count bigint, message string, "
     "time timestamp"
 )
-# What must be there: offsets from `first_offset` up to but not including `next_offset`.
+# The expected offsets: from `first_offset` up to but not including `next_offset`.
 ENDS = "topic string, partition int, first_offset bigint, next_offset bigint"
 _PLACE = ("topic", "partition")
 _COUNTED = ("topic", "publisher", "publisher_count")
 
 
 def ends_of(stored: DataFrame) -> DataFrame:
-    """The ends of partitions when nobody knows better: the lowest and the highest offset there is."""
+    """Derive the ends of partitions from the lowest and the highest stored offset."""
     return stored.groupBy(*_PLACE).agg(
         sf.min("offset").alias("first_offset"), (sf.max("offset") + 1).alias("next_offset")
     )
 
 
 def gaps(stored: DataFrame, ends: DataFrame) -> DataFrame:
-    """Offsets are dense between the ends of a partition."""
+    """Check that offsets are dense between the ends of a partition."""
     before = ends.select(*_PLACE, (sf.col("first_offset") - 1).alias("offset"))
     after = ends.select(*_PLACE, sf.col("next_offset").alias("offset"))
     expected = stored.join(ends, [*_PLACE]).where("offset >= first_offset and offset < next_offset")
@@ -37,14 +37,14 @@ def gaps(stored: DataFrame, ends: DataFrame) -> DataFrame:
 
 
 def duplicate_offsets(stored: DataFrame) -> DataFrame:
-    """An offset is there once, also where the lake ends and the store begins."""
+    """Check that an offset occurs once, also at the boundary of lake and store."""
     doubled = stored.groupBy(*_PLACE, "offset").agg(sf.count("*").alias("times")).where("times > 1")
     example = sf.format_string("offset %d is there %d times", "offset", "times")
     return suspects(doubled, "duplicate_offset", amount=sf.col("times") - 1, example=example)
 
 
 def duplicate_counts(stored: DataFrame) -> DataFrame:
-    """A publisher's count is stored once in a topic."""
+    """Check that a publisher's count is stored once in a topic."""
     counted = stored.where("publisher is not null and publisher_count is not null")
     doubled = _several(counted, *_COUNTED)
     example = sf.format_string(
@@ -54,8 +54,8 @@ def duplicate_counts(stored: DataFrame) -> DataFrame:
 
 
 def duplicate_messages(stored: DataFrame, history: DataFrame | None) -> DataFrame:
-    """A message is stored no more often than it was published. Without a history, that is once. Publishing
-    again under the same count is no new publishing."""
+    """Check that a message is not stored more often than it was published: once, without a history. A retry
+    under the same count is not another publish."""
     doubled = _several(stored.where("message is not null"), "topic", "message")
     if history is None:
         doubled = doubled.withColumn("wanted", sf.lit(1))
@@ -71,8 +71,8 @@ def duplicate_messages(stored: DataFrame, history: DataFrame | None) -> DataFram
 
 
 def reordered(stored: DataFrame) -> DataFrame:
-    """In a partition, a publisher's counts go up with the offsets. A count that is there again is a
-    duplicate, and counts here where it is first."""
+    """Check that a publisher's counts increase with the offsets of a partition. A repeated count is a
+    duplicate, and counts here only at its first offset."""
     counted = stored.where("publisher is not null and publisher_count is not null")
     first = counted.groupBy("partition", *_COUNTED).agg(sf.min("offset").alias("offset"))
     before = (
@@ -88,8 +88,8 @@ def reordered(stored: DataFrame) -> DataFrame:
 
 
 def count_gaps(stored: DataFrame) -> DataFrame:
-    """Counts between a publisher's lowest and highest that are not stored. What was acknowledged among them
-    is lost; the rest was refused, never sent, or removed by retention."""
+    """Find counts between a publisher's lowest and highest that are not stored. If acknowledged, they are
+    lost; the others were refused, never sent, or removed by retention."""
     counted = stored.where("publisher is not null and publisher_count is not null")
     missing = holes(counted, ("topic", "publisher"), "publisher_count")
     first, last = sf.col("first"), sf.col("last")
@@ -98,7 +98,7 @@ def count_gaps(stored: DataFrame) -> DataFrame:
 
 
 def unstored(stored: DataFrame, history: DataFrame, ends: DataFrame) -> DataFrame:
-    """What was acknowledged, and what was delivered, is stored, unless retention has passed it."""
+    """Check that acknowledged and delivered entries are stored, unless retention has removed them."""
     told = history.where("event in ('acknowledged', 'delivered')")
     columns = (*_PLACE, "offset", *_COUNTED[1:], "message", "subscriber", "event")
     missing = judged(absent(told, stored).select(*columns).distinct(), ends)
@@ -111,8 +111,8 @@ def unstored(stored: DataFrame, history: DataFrame, ends: DataFrame) -> DataFram
 
 
 def absent(events: DataFrame, stored: DataFrame) -> DataFrame:
-    """The events whose entry is not stored. An entry is looked for at its offset (where no other message may
-    be), or else by its publisher and count, or else by its message."""
+    """Return the events whose entry is not stored. An entry is looked up by its offset (where no other
+    message may be), or else by its publisher and count, or else by its message."""
     ways = (
         (1, sf.col("partition").cast("string"), sf.col("offset")),
         (2, sf.col("publisher"), sf.col("publisher_count")),
@@ -131,8 +131,8 @@ def absent(events: DataFrame, stored: DataFrame) -> DataFrame:
 
 
 def judged(missing: DataFrame, ends: DataFrame) -> DataFrame:
-    """Says of what is missing whether retention may have removed it (`expired`): its offset is below the
-    first one, or it has none and something of its topic has been removed."""
+    """Mark missing entries that retention may have removed as `expired`: their offset is below the first one,
+    or it is unknown and entries of their topic have been removed."""
     topics = ends.groupBy("topic").agg(sf.max("first_offset").alias("removed"))
     expired = sf.when(sf.col("offset").isNull(), sf.col("removed") > 0).otherwise(
         sf.col("offset") < sf.col("first_offset")
@@ -146,14 +146,14 @@ def judged(missing: DataFrame, ends: DataFrame) -> DataFrame:
 
 
 def described() -> Column:
-    """What is known of an entry, as text."""
+    """Format the known properties of an entry."""
     parts = {"offset": "offset %s", "publisher_count": "count %s", "message": "message %s"}
     texts = [sf.when(sf.col(name).isNotNull(), sf.format_string(text, name)) for name, text in parts.items()]
     return sf.concat_ws(", ", *texts)
 
 
 def _several(stored: DataFrame, *keys: str) -> DataFrame:
-    """Groups that are in several places. An entry that was read twice is in one, with a duplicate offset."""
+    """Return groups in several places. An entry that was read twice has one place: a duplicate offset."""
     place = sf.struct("partition", "offset")
     groups = stored.groupBy(*keys).agg(
         sf.count("*").alias("times"), sf.min(place).alias("first"), sf.max(place).alias("last")
@@ -162,7 +162,7 @@ def _several(stored: DataFrame, *keys: str) -> DataFrame:
 
 
 def _doubled(groups: DataFrame, kind: str, amount: Column, example: Column) -> DataFrame:
-    """Reported where the last of them is."""
+    """Report each group at the place of its last entry."""
     rows = groups.withColumn("partition", sf.col("last.partition"))
     return suspects(rows, kind, place=sf.col("last.offset"), amount=amount, example=example)
 

@@ -1,8 +1,8 @@
 """Home feeds as tables: from follows and posts to the newest tribbles of all whom each user follows.
 
-What makes this bounded: of each author only the newest tribbles can be in any feed, so an author is one row,
-whatever he wrote. Users are divided into parts, and each part gets the row of an author once, however many of
-its users follow him: nobody is so popular that a task for his followers is longer than the others.
+The work is bounded: only the newest tribbles of an author can be in a feed, so each author is one row of
+limited size. Users are divided into parts, and each part gets an author's row once, however many of its users
+follow that author, so the followers of a popular author do not make one task longer than the others.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from pyspark.sql import functions as sf
 
 LIMIT = 100
 PART = 10_000
-"""Users of a part, more or less."""
+"""Approximate number of users in a part."""
 
 AUTHORS = "author string, times array<bigint>"
 USERS = "user string, of array<string>"
@@ -34,7 +34,7 @@ _SCHEMA = pa.schema(
 
 
 def newest(posts: DataFrame) -> DataFrame:
-    """The newest tribbles of each author (columns `author`, `times`, newest first) of posts (`author`,
+    """Return each author's newest tribbles (columns `author`, `times`, newest first) from posts (`author`,
     `posted`)."""
     order = Window.partitionBy("author").orderBy(sf.desc("posted"))
     return (
@@ -47,23 +47,23 @@ def newest(posts: DataFrame) -> DataFrame:
 
 
 def posts_of(authors: DataFrame) -> DataFrame:
-    """Authors' rows as posts again."""
+    """Convert authors' rows back to posts."""
     return authors.select("author", sf.explode("times").alias("posted"))
 
 
 def following(follows: DataFrame) -> DataFrame:
-    """Whom each user follows (columns `user`, `of`), of follows (`user`, `author`)."""
+    """Group follows (`user`, `author`) by user (columns `user`, `of`)."""
     return follows.groupBy("user").agg(sf.sort_array(sf.collect_set("author")).alias("of"))
 
 
 def follows_of(users: DataFrame) -> DataFrame:
-    """Users' rows as follows again."""
+    """Convert users' rows back to follows."""
     return users.select("user", sf.explode("of").alias("author"))
 
 
 def affected(before: DataFrame, now: DataFrame, posts: DataFrame) -> DataFrame:
-    """Users whose feeds are not what they were (column `user`): those who follow others than before, and
-    those who follow somebody who has posted. One who follows nobody any more is among them."""
+    """Return the users whose feeds have changed (column `user`): users whose follows have changed, including
+    those left without any, and followers of authors with new posts."""
     was = before.withColumnRenamed("of", "was")
     changed = now.join(was, "user", "full").where(~sf.col("of").eqNullSafe(sf.col("was"))).select("user")
     authors = posts.select("author").distinct()
@@ -72,8 +72,8 @@ def affected(before: DataFrame, now: DataFrame, posts: DataFrame) -> DataFrame:
 
 
 def feeds(users: DataFrame, authors: DataFrame, part: int = PART) -> DataFrame:
-    """Each user's feed: columns `user`, `of` (whom the user follows), and side by side `users` and `posted`,
-    newest first; tribbles of the same nanosecond in the order of their users' names."""
+    """Return each user's feed: columns `user`, `of` (whom the user follows), and the parallel lists `users`
+    and `posted`, newest first; tribbles of the same nanosecond are ordered by their users' names."""
     parts = max(1, -(-users.count() // part))
     divided = users.withColumn("part", sf.pmod(sf.hash("user"), sf.lit(parts)))
     followed = divided.select(sf.col("part").alias("to"), sf.explode("of").alias("author")).distinct()
@@ -82,8 +82,8 @@ def feeds(users: DataFrame, authors: DataFrame, part: int = PART) -> DataFrame:
 
 
 def _merge(users: pa.Table, authors: pa.Table) -> pa.Table:
-    """The feeds of one part's users, from the rows of all authors whom they follow."""
-    # In the order of names, so that the lower of two places is the earlier name.
+    """Compute the feeds of one part's users from the rows of all authors whom they follow."""
+    # Sort by name, so that the lower of two indexes is the earlier name.
     authors = authors.combine_chunks().sort_by("author")
     names = authors.column("author").combine_chunks()
     times = authors.column("times").combine_chunks()
@@ -114,7 +114,7 @@ def _newest(
     starts: npt.NDArray[np.int32],
     values: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64]:
-    """Where the newest tribbles of these authors are, newest first."""
+    """Return the indexes of these authors' newest tribbles, newest first."""
     where = np.concatenate(
         [np.empty(0, np.int64), *(np.arange(starts[n], starts[n + 1]) for n in sorted(authors))]
     )
@@ -122,5 +122,5 @@ def _newest(
     if len(ages) > LIMIT:
         near = ages <= np.partition(ages, LIMIT - 1)[LIMIT - 1]
         where, ages = where[near], ages[near]
-    # Stable: of the same age, the author with the lower place stays before.
+    # Stable: for tribbles of the same time, the author with the lower index stays first.
     return where[np.argsort(ages, kind="stable")][:LIMIT]

@@ -1,5 +1,5 @@
-"""Timelines on their way to the ring: each task writes to one of the nodes it was given, which hands every
-key to its owner."""
+"""Writing timelines to the ring: each task writes to one of the given nodes, which passes every key to its
+owner."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from nuncius.pipeline.jobs.home_feeds.state import PROGRESS, Progress
 GET, PUT = "StorageRPC.Get", "Tribserver.PutMany"
 NO_SUCH_KEY = 1
 AT_ONCE = 100
-"""Timelines of a call, at most."""
+"""Largest number of timelines in a call."""
 SIZE = 4 << 20
-"""Characters of a call, about."""
+"""Approximate number of characters in a call."""
 LONGEST = 8 << 20
-"""Characters of a timeline, as of every value of the ring. Who follows more than fits into it has none."""
+"""Limit of characters in a timeline, as in every value of the ring. A user with a longer one has none."""
 NONE = ""
 IN_FLIGHT = 3
-"""Calls under way: enough to keep a node busy, few enough to leave it time for others."""
+"""Concurrent calls: enough to keep a node busy, few enough to leave it time for other clients."""
 
 
 def progress_of(ring: Sequence[str]) -> Progress | None:
-    """How far the ring's timelines are; None: there are none, or something else is there."""
+    """Read the progress of the ring's timelines. Return None if there is none or it is invalid."""
     with TribblerClient(ring[0]) as client:
         reply = client.call(GET, {"Key": PROGRESS, "WantLease": False, "LeaseClient": ""})
     try:
@@ -38,12 +38,12 @@ def progress_of(ring: Sequence[str]) -> Progress | None:
 
 
 def advance(ring: Sequence[str], progress: Progress) -> None:
-    """Says that all timelines are up to here."""
+    """Store the progress that all timelines have reached."""
     _put(ring[0], [(PROGRESS, msgspec.json.encode(progress).decode())])
 
 
 def write(ring: Sequence[str], feeds: DataFrame, progress: Progress) -> int:
-    """Writes feeds as timelines of this run; answers how many there were."""
+    """Write feeds as timelines of this run. Return their number."""
     at = sf.create_map(
         *(
             part
@@ -94,7 +94,7 @@ def _put(node: str, pairs: Sequence[tuple[str, str]]) -> None:
 
 
 def portions(pairs: Sequence[tuple[str, str]]) -> Iterator[Sequence[tuple[str, str]]]:
-    """Calls of many timelines, of fewer where they are long."""
+    """Divide timelines into calls, limited by number and by size."""
     first = size = 0
     for n, (key, value) in enumerate(pairs):
         if n > first and (n - first == AT_ONCE or size + len(key) + len(value) > SIZE):

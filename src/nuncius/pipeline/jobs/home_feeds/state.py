@@ -1,8 +1,8 @@
-"""What a run of `timelines` leaves for the next: tables beside the checkpoint, and one key of the ring.
+"""The state between runs of `timelines`: tables beside the checkpoint, and one key of the ring.
 
-The key says how far the timelines on the ring are, and which tables belong to that. It is written last, so a
-run that dies has done nothing that the next one does not do again. Without the tables (another machine, a
-directory that was emptied) the next run begins anew, under another lineage.
+The key holds the progress of the timelines on the ring and identifies the matching tables. It is written
+last, so the next run repeats all the work of a run that dies. Without the tables (another machine, an emptied
+directory) the next run starts from the beginning, under another lineage.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ PROGRESS = "timelines:progress"
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """What the key says: up to which position of each store's topic every timeline of a lineage holds. A
-    topic that was made anew is another topic."""
+    """The value of the key: the position in each store's topic up to which all timelines of a lineage are
+    complete. A topic that was deleted and created again counts as another topic."""
 
     lineage: str
     run: int
@@ -44,8 +44,8 @@ class Tables:
         return bool(self._file_system().exists(self._path("users/_SUCCESS")))
 
     def write(self, authors: DataFrame, users: DataFrame) -> None:
-        """Everything after this uses what was written: a table that Spark computes twice need not be the same
-        twice, when somebody follows somebody in between."""
+        """Write the tables. Later steps read them instead of computing them again, because follows may change
+        in between."""
         authors.write.mode("overwrite").parquet(f"{self.directory}/authors")
         users.write.mode("overwrite").parquet(f"{self.directory}/users")
 

@@ -1,8 +1,8 @@
-"""Follows and posts out of the stores of a ring.
+"""Follows and posts from the stores of a ring.
 
 They are lists of the key-value store: whom a user follows under `NAME:subscriptions`, the times of a user's
-tribbles under `NAME:posts-N`. A store is read by several tasks, each a range of hashes of keys. Posts that
-came after a position are in the topic `tribbles`, too, and are read there.
+tribbles under `NAME:posts-N`. Several tasks read a store, each a range of key hashes. Posts after a position
+are read from the topic `tribbles`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from (select 1) one left join nuncius.readable_ranges(array[$1]) on true
 
 @dataclass(frozen=True, slots=True)
 class StoreNow:
-    """One store of the ring, its topic (under the name that no other has), and what that has now: of each
-    partition from `first` to before `next`."""
+    """One store of the ring, the unique identity of its topic, and the current offsets of each partition:
+    from `first` up to but not including `next`."""
 
     dsn: str
     topic: str
@@ -46,7 +46,7 @@ class StoreNow:
     next: list[int]
 
     def has_since(self, positions: Sequence[int]) -> bool:
-        """Whether everything from this position on is still there."""
+        """Return whether all entries from these positions on are still stored."""
         return len(positions) <= len(self.next) and all(
             first <= (positions[n] if n < len(positions) else 0) <= self.next[n]
             for n, first in enumerate(self.first)
@@ -54,7 +54,7 @@ class StoreNow:
 
 
 def addresses(text: str) -> list[str]:
-    """Stores as a user names them: addresses, or data directories in which a server runs."""
+    """Parse the stores that a user names: addresses, or data directories in which a server runs."""
     found = []
     for each in filter(None, map(str.strip, text.split(","))):
         if each.startswith(("postgresql://", "postgres://")):
@@ -68,7 +68,7 @@ def addresses(text: str) -> list[str]:
 
 
 def look(dsns: Sequence[str]) -> list[StoreNow]:
-    """The stores as they are now. What is posted after this may or may not be read."""
+    """Return the current state of the stores. Later posts may or may not be read."""
     found = []
     for dsn in dsns:
         with place.connect(dsn) as db:
@@ -81,7 +81,7 @@ def look(dsns: Sequence[str]) -> list[StoreNow]:
 
 
 def follows(spark: SparkSession, stores: Sequence[StoreNow]) -> DataFrame:
-    """Who follows whom: columns `user` and `author`."""
+    """Return all follows: columns `user` and `author`."""
     rows = _items(spark, stores, f"%{FOLLOWS}")
     return rows.select(
         sf.expr(f"left(key, length(key) - {len(FOLLOWS)})").alias("user"), sf.col("item").alias("author")
@@ -89,7 +89,7 @@ def follows(spark: SparkSession, stores: Sequence[StoreNow]) -> DataFrame:
 
 
 def posts(spark: SparkSession, stores: Sequence[StoreNow]) -> DataFrame:
-    """All posts: columns `author` and `posted`."""
+    """Return all posts: columns `author` and `posted`."""
     rows = _items(spark, stores, f"%{POSTS}%")
     return rows.where(rf"key rlike '(?s)^.*{POSTS}[0-9]+$' and item rlike '^[0-9a-f]{{16}}$'").select(
         sf.regexp_extract("key", f"(?s)^(.*){POSTS}[0-9]+$", 1).alias("author"),
@@ -100,7 +100,7 @@ def posts(spark: SparkSession, stores: Sequence[StoreNow]) -> DataFrame:
 def posts_since(
     spark: SparkSession, stores: Sequence[StoreNow], positions: Mapping[str, Sequence[int]]
 ) -> DataFrame:
-    """Posts after these positions: columns `author` and `posted`."""
+    """Return posts after these positions: columns `author` and `posted`."""
     schema = "value binary"
     parts = [frame(spark, schema, [])]
     for each in stores:
@@ -125,7 +125,7 @@ def _offsets(positions: Sequence[int]) -> str:
 
 
 def _items(spark: SparkSession, stores: Sequence[StoreNow], pattern: str) -> DataFrame:
-    """Items of lists whose keys are like this, as text; what is no text is nobody's name."""
+    """Return the items of lists whose keys match the pattern, as text. Names are UTF-8; drop other rows."""
     slices = max(1, spark.sparkContext.defaultParallelism)
     step = -(-HASHES // slices)
     parts = [
