@@ -117,3 +117,15 @@ async def test_forgotten_while_it_is_looked_up(names: Names[str], directory: Dir
     assert names.known("a") is None
     assert await names.find("a") == "A"
     assert names.known("a") == "A"
+
+
+async def test_a_look_up_that_is_outdated(names: Names[str], directory: Directory) -> None:
+    """A name that is forgotten while it is looked up is looked up again for the callers in line."""
+    early = asyncio.ensure_future(names.find("a"))
+    await until(lambda: directory.asked == ["a"])
+    names.forget("a")
+    late = asyncio.ensure_future(names.find("a"))
+    directory.open.set()
+    assert await asyncio.gather(early, late) == ["A", "A"]
+    assert directory.asked == ["a", "a"]
+    assert names.known("a") == "A"

@@ -203,10 +203,17 @@ async def test_killed_while_publishing(
     options: Any = {"publisher": alice, "count": 1} if counted else {}
     call = start(broker.topics.publish("news", [b"x"], **options))
     await until_somebody_waits(observer, "nuncius publish")
-    await observer.fetch(
-        "select pg_terminate_backend(pid) from pg_stat_activity"
-        " where application_name = 'nuncius publish' and wait_event_type = 'Lock'"
-    )
+
+    async def is_killed() -> bool:
+        # On the way to its detour the call does not wait for a moment.
+        return bool(
+            await observer.fetch(
+                "select pg_terminate_backend(pid) from pg_stat_activity"
+                " where application_name = 'nuncius publish' and wait_event_type = 'Lock'"
+            )
+        )
+
+    await until(is_killed)
     if counted:
         await until_somebody_waits(observer, "nuncius publish")
     await other.execute("commit")

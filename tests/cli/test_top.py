@@ -43,7 +43,7 @@ def test_once(running: Node) -> None:
     done = nuncius("top", "--once", "--http", http(running))
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
-    for words in ("messages a second", "telesto", "publish", "q[bold]", "t · s", "All is well."):
+    for words in ("messages a second", "native", "publish", "q[bold]", "t · s", "All is well."):
         assert words in done.stdout
 
 

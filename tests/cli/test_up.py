@@ -234,7 +234,7 @@ def test_a_port_in_use(dsn: str, tmp_path: Path) -> None:
 def test_a_directory_that_is_not_ours(tmp_path: Path) -> None:
     """A directory with other files in it is refused and left alone."""
     (tmp_path / "thesis.tex").touch()
-    done = nuncius("up", "--data-dir", str(tmp_path))
+    done = nuncius("up", "--data-dir", str(tmp_path), "--telesto-port=0", *CLOSED)
     assert done.returncode == 1
     assert "is not empty and not a nuncius data directory" in done.stderr
     assert done.stderr.count("\n") == 1

@@ -83,6 +83,22 @@ async def test_a_confirm_that_times_out(
     await until(is_confirmed)
 
 
+async def test_a_close_that_is_cancelled(proxy: Proxy, through: Connecting) -> None:
+    """A client whose close is cancelled while it waits for the node has closed its connection."""
+    client = await through(timeout=60)
+    reading = await client.subscribe("news", "sue")
+    await client.publish_batch("news", [b"0", b"1"])
+    messages = aiter(reading)
+    assert [(await anext(messages)).body, (await anext(messages)).body] == [b"0", b"1"]
+    proxy.stall()
+    closing = asyncio.ensure_future(client.close())
+    await until(lambda: reading._closed)  # noqa: SLF001  (from here on it waits for its confirm)
+    closing.cancel()
+    await asyncio.wait([closing])
+    proxy.flow()
+    await until(lambda: proxy.clients == 0)
+
+
 async def test_an_attach_that_times_out(
     proxy: Proxy,
     through: Connecting,

@@ -79,7 +79,7 @@ def test_what_is_sent_to_executors(tmp_path: Path) -> None:
     archive = sessions.archive(tmp_path)
     with zipfile.ZipFile(archive) as made:
         names = set(made.namelist())
-    assert {"nuncius/__init__.py", "nuncius/pipeline/sink.py", "pyspark_nuncius/__init__.py"} <= names
+    assert {"nuncius/__init__.py", "nuncius/pipeline/sink/sink.py", "pyspark_nuncius/__init__.py"} <= names
     assert not [name for name in names if "__pycache__" in name]
     done = python(f"""
         import sys

@@ -297,7 +297,7 @@ def test_socket_directory_of_a_stranger(data_dir: Path, monkeypatch: pytest.Monk
 NAMELESS = """
 import encodings.idna, os, sys
 from pathlib import Path
-from nuncius.node import embedding
+from nuncius.store import environment
 from nuncius.store.server import embedded
 from nuncius.store.errors import StoreError
 
@@ -305,7 +305,7 @@ os.setgroups([])
 os.setgid(54321)
 os.setuid(54321)
 try:
-    print(embedding.default_data_dir())
+    print(environment.default_data_dir())
 except StoreError as error:
     print(error)
 try:

@@ -25,6 +25,7 @@ class Names(Generic[V]):
         self._known: OrderedDict[str, V] = OrderedDict()
         self._in_line: dict[str, list[Callable[[V | Exception], None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._outdated: set[str] = set()  # names that were forgotten while they were being looked up
         self._forgotten = 0  # how often names were forgotten
 
     def known(self, name: str) -> V | None:
@@ -61,7 +62,10 @@ class Names(Generic[V]):
         self._known[name] = value
 
     def forget(self, name: str) -> None:
+        """Forget a name whose value has changed. Callers in line wait for a look-up that begins later."""
         self._known.pop(name, None)
+        if name in self._in_line:
+            self._outdated.add(name)
         self._forgotten += 1
 
     def forget_all(self) -> None:
@@ -73,10 +77,15 @@ class Names(Generic[V]):
         forgotten = self._forgotten
         try:
             value = await self._look_up(name)
+            while name in self._outdated:
+                self._outdated.discard(name)
+                forgotten = self._forgotten
+                value = await self._look_up(name)
             if forgotten == self._forgotten:  # else it may be outdated already
                 self.learn(name, value)
         except Exception as error:
             value = error
+            self._outdated.discard(name)
         for then in self._in_line.pop(name):
             try:
                 then(value)

@@ -61,12 +61,14 @@ class Calls:
 
     async def close(self) -> None:
         """Close the client and its subscriptions. Calls that still wait fail with Closed."""
-        for subscription in list(self._subscriptions.values()):
-            await subscription.close()
-        if self._temporary and self.client_id and self._caller.link is not None:
-            with contextlib.suppress(errors.NunciusError):
-                await self._call(packets.Forget, repeatable=False)
-        await self._caller.close()
+        try:
+            for subscription in list(self._subscriptions.values()):
+                await subscription.close()
+            if self._temporary and self.client_id and self._caller.link is not None:
+                with contextlib.suppress(errors.NunciusError):
+                    await self._call(packets.Forget, repeatable=False)
+        finally:  # also when the caller does not wait for that
+            await self._caller.close()
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -7,6 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import count
+from typing import ClassVar
 
 from nuncius.broker import Broker
 from nuncius.broker.footprint import Watch
@@ -24,13 +25,15 @@ FINISH_SECONDS = 10.0
 class TcpDoor(ABC):
     """A listener of one protocol. `greet` returns the session of a new connection."""
 
+    name: ClassVar[str]
+    """The name of the listener in counters, metrics and options."""
+
     def __init__(self, broker: Broker, max_connections: int = MAX_CONNECTIONS) -> None:
         self._broker = broker
         self._max_connections = max_connections
         self._servers: list[asyncio.Server] = []
         self.wires: set[Wire] = set()
         self._watch = Watch(broker.limits, lambda: self.wires)
-        self.name = type(self).__module__.split(".")[2]
         self._numbers = count(1)
         self.count_as(self.name)
 

@@ -277,6 +277,8 @@ class Slow:
 
 
 class SlowDoor(TcpDoor):
+    name = "tribbler"
+
     def __init__(self, broker: Broker, slow: Slow) -> None:
         super().__init__(broker)
         wait = Method(GetArgs, slow.wait)

@@ -42,6 +42,8 @@ from racing import until
 
 
 class GoNode(TcpDoor):
+    name = "tribbler"
+
     """A node as somebody's Go program would have it: the plain methods only, on a dictionary."""
 
     def __init__(

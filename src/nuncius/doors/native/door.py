@@ -58,6 +58,8 @@ class TelestoDoor(TcpDoor):
     """`hold` is the number of seconds that a Telesto read waits for a message; `trace` records the duration
     of each Telesto request."""
 
+    name = "telesto"
+
     def __init__(
         self,
         broker: Broker,

@@ -86,6 +86,8 @@ class Greeting:
 class StompDoor(TcpDoor):
     """`heart_beat_ms` is the shortest heart-beat interval, in both directions."""
 
+    name = "stomp"
+
     def __init__(
         self,
         broker: Broker,

@@ -27,6 +27,8 @@ class NotInRing(Exception):
 
 
 class TribblerDoor(TcpDoor):
+    name = "tribbler"
+
     def __init__(
         self,
         broker: Broker,

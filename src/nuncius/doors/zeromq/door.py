@@ -6,5 +6,7 @@ from nuncius.doors.zeromq.session import ZeromqSession
 
 
 class ZeromqDoor(TcpDoor):
+    name = "zeromq"
+
     def greet(self, wire: Wire) -> Session:
         return ZeromqSession(self._broker, wire)
