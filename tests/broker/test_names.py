@@ -126,6 +126,6 @@ async def test_a_look_up_that_is_outdated(names: Names[str], directory: Director
     names.forget("a")
     late = asyncio.ensure_future(names.find("a"))
     directory.open.set()
-    assert await asyncio.gather(early, late) == ["A", "A"]
+    assert list(await asyncio.gather(early, late)) == ["A", "A"]
     assert directory.asked == ["a", "a"]
     assert names.known("a") == "A"

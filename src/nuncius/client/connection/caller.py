@@ -164,16 +164,19 @@ class Caller:
         return error
 
     async def _open(self, host: str, port: int) -> None:
-        self._welcomed = self._loop.create_future()
-        _, link = await self._loop.create_connection(lambda: Link(self._received, self._lost), host, port)
+        welcomed = self._welcomed = self._loop.create_future()
+        link: Link | None = None
         try:
+            _, link = await self._loop.create_connection(lambda: Link(self._received, self._lost), host, port)
             link.send(self._hello())
-            welcome = await self._welcomed
-        except UNSPEAKABLE as error:
-            link.close()
-            raise _cannot_be_sent(error) from None
-        except BaseException:
-            link.close()
+            welcome = await welcomed
+        except BaseException as error:
+            if link is not None:
+                link.close()
+            if not welcomed.cancel() and not welcomed.cancelled():
+                welcomed.exception()  # the connection may be lost before the welcome is waited for
+            if isinstance(error, UNSPEAKABLE):
+                raise _cannot_be_sent(error) from None
             raise
         finally:
             self._welcomed = None
