@@ -17,14 +17,14 @@ import psutil
 import pytest
 
 from nuncius.store.errors import DataDirectoryError, ServerStartError
-from nuncius.store.server import embedded
+from nuncius.store.server import embedded, postmaster
 from nuncius.store.server.datadir import DataDirectory
 from nuncius.testing import free_port
 
 START = """
 import sys, os, signal
 from pathlib import Path
-from nuncius.store.server import embedded
+from nuncius.store.server import embedded, postmaster
 server = embedded.start(Path(sys.argv[1]))
 print(server.pid, server.started_here, flush=True)
 if sys.argv[2] == "die":
@@ -132,6 +132,20 @@ def test_a_directory_that_becomes_ours_meanwhile(data_dir: Path, monkeypatch: py
     monkeypatch.setattr(Path, "iterdir", late_look)
     with DataDirectory(data_dir).prepared():
         assert DataDirectory(data_dir).is_ours
+
+
+def test_a_suspended_server(data_dir: Path) -> None:
+    """Nothing waits for a server that is suspended: it stops when it is resumed."""
+    server = embedded.start(data_dir)
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        while not postmaster.is_suspended(server.pid):
+            os.sched_yield()
+        embedded.stop(data_dir)
+        assert psutil.pid_exists(server.pid)
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+    assert postmaster.wait_until_gone(server.pid, DataDirectory(data_dir).cluster, 60)
 
 
 async def test_server_killed(data_dir: Path) -> None:
@@ -298,7 +312,7 @@ NAMELESS = """
 import encodings.idna, os, sys
 from pathlib import Path
 from nuncius.store import environment
-from nuncius.store.server import embedded
+from nuncius.store.server import embedded, postmaster
 from nuncius.store.errors import StoreError
 
 os.setgroups([])

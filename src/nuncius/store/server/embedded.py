@@ -9,6 +9,7 @@ account and root. TCP is off unless requested, and then needs the password in th
 """
 
 import hashlib
+import logging
 import os
 import secrets
 import shutil
@@ -28,6 +29,8 @@ from nuncius.store.server import account as accounts
 from nuncius.store.server import pgbinaries, pgsettings, postmaster
 from nuncius.store.server.account import Account
 from nuncius.store.server.datadir import DataDirectory, write
+
+log = logging.getLogger(__name__)
 
 DATABASE = "nuncius"
 ROLE = "nuncius"
@@ -86,7 +89,8 @@ def start(data_dir: Path, *, tcp_port: int | None = None) -> EmbeddedServer:
 
 
 def stop(data_dir: Path) -> None:
-    """Stop the server with a checkpoint and wait until it is gone. Do nothing if none runs."""
+    """Stop the server with a checkpoint and wait until it is gone. Do nothing if none runs. A server that is
+    suspended (SIGSTOP) stops when it is resumed; nothing waits for that."""
     directory = DataDirectory(data_dir.absolute())
     if not directory.is_ours:
         return
@@ -96,6 +100,9 @@ def stop(data_dir: Path) -> None:
             return
         with suppress(ProcessLookupError):
             os.kill(found.pid, signal.SIGINT)
+        if postmaster.is_suspended(found.pid):
+            log.warning("the embedded server is suspended and stops later", extra={"pid": found.pid})
+            return
         if not postmaster.wait_until_gone(found.pid, directory.cluster, PATIENCE):
             raise ServerStartError(
                 f"the embedded server (process {found.pid}) does not stop: see {directory.log}"

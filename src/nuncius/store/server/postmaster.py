@@ -150,6 +150,14 @@ def _is_ours(pid: int, cluster: Path) -> bool:
         return False
 
 
+def is_suspended(pid: int) -> bool:
+    """Return whether the process was stopped by a signal, and may be resumed."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    except psutil.NoSuchProcess:
+        return False
+
+
 def _is_alive(pid: int) -> bool:
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
