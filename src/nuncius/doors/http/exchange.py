@@ -91,7 +91,8 @@ class Exchange:
         overloaded."""
         if self.pressure.is_high:
             await self._relieved()
-        await self._connection.writable()
+        if self._connection.is_stalled():
+            await self._connection.writable()
         body, more = await self._piece()
         if more:
             body = await self._with_the_rest(body, most)

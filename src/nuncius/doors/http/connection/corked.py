@@ -56,6 +56,9 @@ class Corked:
         self._waiting.clear()
         self._transport = NO_TRANSPORT
 
+    def is_closing(self) -> bool:  # asked with every request: not by way of __getattr__
+        return self._transport.is_closing()
+
     def close(self) -> None:
         self._flush()
         self._transport.close()

@@ -43,7 +43,7 @@ class WatchedHttp(HttpToolsProtocol):
         self._corked.footprint = self.footprint
         super().connection_made(self._corked)  # type: ignore[arg-type]
         self.replies = Replies(
-            self._broker.pressure, self._is_stalled, self.writable, self._broker.limits.max_body
+            self._broker.pressure, self.is_stalled, self.writable, self._broker.limits.max_body
         )
         self._watch.begin()
 
@@ -59,7 +59,8 @@ class WatchedHttp(HttpToolsProtocol):
         self._answering = cycle
         super()._start_asgi_task(cycle, app)
 
-    def _is_stalled(self) -> bool:
+    def is_stalled(self) -> bool:
+        """Return whether the client does not read, or has gone."""
         return self.flow.write_paused or self.transport.is_closing()
 
     async def writable(self) -> None:
