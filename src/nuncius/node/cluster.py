@@ -57,9 +57,9 @@ async def entered(
         await participant.leave()
 
 
-async def serve_balancer(settings: NodeSettings, announce: Announce, *, on_leash: bool = False) -> None:
+async def serve_balancer(settings: NodeSettings, announce: Announce) -> None:
     """Run a node that is only a balancer, until it is told to stop."""
-    stop = stop_event(on_leash=on_leash)
+    stop = stop_event(on_leash=settings.on_leash)
     warn_of_strangers(settings.host)
     store = Store(settings.dsn, silence=settings.store_timeout)
     await store.open()

@@ -92,6 +92,8 @@ class NodeSettings(msgspec.Struct, frozen=True):
     """The console shows data and changes nothing."""
     queue_dialect: Dialect = Dialect.AUTO
     """The form of answers of the partitioned queue's API."""
+    on_leash: bool = False
+    """The node ends when its standard input closes."""
     store_timeout: float = 10.0
     """Seconds of silence after which connections to the store are closed and opened again."""
     console_port: int | None = None
@@ -123,10 +125,8 @@ class Door(Protocol):
         """Accept no new connections. Accepted requests are answered."""
 
 
-async def serve(
-    settings: NodeSettings, sockets: Sockets, announce: Announce, *, on_leash: bool = False
-) -> None:
-    """Run a node on listening sockets until it is told to stop.
+async def serve(settings: NodeSettings, announce: Announce, sockets: Sockets | None = None) -> None:
+    """Run a node until it is told to stop, on these listening sockets or on new ones.
 
     It shuts down in the reverse order of the start: the announcement is taken back, the listeners close after
     answering accepted requests, and the broker releases the store last.
@@ -135,7 +135,7 @@ async def serve(
     from nuncius.broker.limits import Limits
     from nuncius.node.cluster import entered, participating
 
-    stop = stop_event(on_leash=on_leash)
+    stop = stop_event(on_leash=settings.on_leash)
     if settings.worker is None:  # with workers, the supervisor has warned once for all
         warn_of_strangers(settings.host)
     limits = Limits(
@@ -152,7 +152,7 @@ async def serve(
         giving_up(stop, broker.store.give_up),
         broker,
         participating(broker, settings) as participant,
-        _open_doors(broker, settings, sockets, stop.set) as doors,
+        _open_doors(broker, settings, sockets or {}, stop.set) as doors,
         entered(participant, settings, doors) as endpoints,
     ):
         gc.collect()
@@ -162,11 +162,11 @@ async def serve(
         log.info("stopping")
 
 
-def run(settings: NodeSettings, sockets: Sockets, announce: Announce, *, on_leash: bool = False) -> None:
+def run(settings: NodeSettings, announce: Announce, sockets: Sockets) -> None:
     """Run `serve` on uvloop."""
     import uvloop
 
-    uvloop.run(serve(within_limits(settings), sockets, announce, on_leash=on_leash))
+    uvloop.run(serve(within_limits(settings), announce, sockets))
 
 
 def within_limits(settings: NodeSettings) -> NodeSettings:
@@ -267,7 +267,7 @@ async def _open_doors(
             if port is None:
                 continue
             try:
-                bound = await door.open(settings.host, port, sockets=sockets[name])
+                bound = await door.open(settings.host, port, sockets=sockets.get(name, ()))
             except OwnedByAnother as error:
                 raise NodeError(str(error)) from error
             endpoints[name] = Endpoint(settings.host, bound)

@@ -53,17 +53,14 @@ def run(
     *,
     log_level: str,
     log_format: str,
-    on_leash: bool = False,
 ) -> None:
     """Run a worker for each set of listening sockets until told to stop."""
     with _meeting_place() as directory:
         orders = Orders(settings, log_level, log_format)
-        asyncio.run(_serve(orders, listeners, directory, announce, on_leash=on_leash))
+        asyncio.run(_serve(orders, listeners, directory, announce))
 
 
-async def _serve(
-    orders: Orders, listeners: Listeners, directory: Owned, announce: Announce, *, on_leash: bool
-) -> None:
+async def _serve(orders: Orders, listeners: Listeners, directory: Owned, announce: Announce) -> None:
     """Run the supervisor, with one console for all workers."""
     settings = orders.settings
     keeper = Keeper(settings.dsn, read_only=settings.read_only_console)
@@ -71,7 +68,7 @@ async def _serve(
     try:
         settings = msgspec.structs.replace(settings, console_port=port)
         supervisor = Supervisor(msgspec.structs.replace(orders, settings=settings), listeners, directory)
-        await supervisor.serve(announce, on_leash=on_leash)
+        await supervisor.serve(announce)
     finally:
         await keeper.close()
 
@@ -84,8 +81,8 @@ class Supervisor:
         self._directory = directory
         self._running: set[asyncio.subprocess.Process] = set()
 
-    async def serve(self, announce: Announce, *, on_leash: bool) -> None:
-        stop = stop_event(on_leash=on_leash, last_act=self._end_at_once)
+    async def serve(self, announce: Announce) -> None:
+        stop = stop_event(on_leash=self._orders.settings.on_leash, last_act=self._end_at_once)
         warn_of_strangers(self._orders.settings.host)
         log.info("starting workers", extra={"workers": self._workers})
         keepers: list[asyncio.Task[None]] = []
@@ -178,7 +175,7 @@ class Supervisor:
 
     async def _start(self, number: int) -> asyncio.subprocess.Process:
         worker = Worker(number, self._workers, str(self._directory.path))
-        settings = msgspec.structs.replace(self._orders.settings, worker=worker)
+        settings = msgspec.structs.replace(self._orders.settings, worker=worker, on_leash=True)
         sockets = listeners.numbers(self._listeners.sockets[number - 1])
         orders = msgspec.structs.replace(self._orders, settings=settings, sockets=sockets)
         process = await asyncio.create_subprocess_exec(

@@ -38,7 +38,7 @@ def main() -> int:
         orders = msgspec.json.decode(unbuffered.readline(), type=Orders)
     logs.configure(orders.log_level, orders.log_format)
     try:
-        node.run(orders.settings, listeners.inherited(orders.sockets), _announce, on_leash=True)
+        node.run(orders.settings, _announce, listeners.inherited(orders.sockets))
     except Exception as error:
         logging.getLogger(__name__).debug("the worker failed", exc_info=True)
         _report(Report(error=explain(error)))

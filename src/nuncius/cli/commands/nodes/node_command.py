@@ -174,6 +174,7 @@ def node(
             rebalance_after=rebalance_after,
             balancer_port=wanted,
             advertise=advertise,
+            on_leash=on_leash,
         )
         announce = ready.announcement(store, file=ready_file, data_dir=data_dir, on_leash=on_leash)
         if only_balances:
@@ -181,9 +182,9 @@ def node(
 
             from nuncius.node.cluster import serve_balancer
 
-            uvloop.run(serve_balancer(settings, announce, on_leash=on_leash))
+            uvloop.run(serve_balancer(settings, announce))
         else:
-            nodes.run(settings, listening.sockets[0], announce, on_leash=on_leash)
+            nodes.run(settings, announce, listening.sockets[0])
 
 
 def _check(

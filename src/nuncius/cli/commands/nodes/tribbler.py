@@ -177,10 +177,11 @@ def tribbler(
             max_memory=max_memory,
             greeting_seconds=greeting_seconds,
             progress_seconds=progress_seconds,
+            on_leash=on_leash,
         )
         announce = ready.announcement(store, file=ready_file, data_dir=data, on_leash=on_leash)
         try:
-            node.run(settings, listening.sockets[0], announce, on_leash=on_leash)
+            node.run(settings, announce, listening.sockets[0])
         except NotInRing as error:
             raise node.NodeError(str(error)) from error
 

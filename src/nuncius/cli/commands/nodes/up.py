@@ -165,18 +165,12 @@ def up(
             read_only_console=read_only_console,
             allowed_origins=sites,
             trusted_proxies=proxies,
+            on_leash=on_leash,
         )
         announce = ready.announcement(store, file=ready_file, data_dir=data_dir, on_leash=on_leash)
         if workers == 1:
-            node.run(settings, listening.sockets[0], announce, on_leash=on_leash)
+            node.run(settings, announce, listening.sockets[0])
         else:
             from nuncius.node import supervisor
 
-            supervisor.run(
-                settings,
-                listening,
-                announce,
-                log_level=log_level,
-                log_format=log_format,
-                on_leash=on_leash,
-            )
+            supervisor.run(settings, listening, announce, log_level=log_level, log_format=log_format)
