@@ -10,6 +10,7 @@ from nuncius.broker.background.duties import Duties
 from nuncius.broker.background.listener import Listener
 from nuncius.broker.background.siblings import Siblings
 from nuncius.broker.background.signals import Signals
+from nuncius.broker.caller import NODE, Caller
 from nuncius.broker.clients import Clients
 from nuncius.broker.delivery.consuming import Consuming
 from nuncius.broker.delivery.feeds import Feeds
@@ -167,9 +168,9 @@ class Broker:
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
-    def transaction(self) -> Transaction:
+    def transaction(self, *, caller: Caller = NODE) -> Transaction:
         """Return a new transaction. It begins in the store when it is committed."""
-        return Transaction(self._transactions)
+        return Transaction(self._transactions, caller)
 
     async def failures(self, limit: int = 1000) -> list[Failure]:
         """List failed deliveries, the latest first."""

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Protocol
 
+from nuncius.broker.caller import Caller
 from nuncius.broker.limits import Limits
 from nuncius.broker.model import Pressure
 
@@ -195,13 +196,19 @@ class CutOffs:
         self._unsaid = 0
         self._quiet_until = 0.0
 
-    def note(self, door: str, peer: str, reason: str) -> None:
+    def note(self, caller: Caller, peer: str, reason: str) -> None:
         self._unsaid += 1
         now = asyncio.get_running_loop().time()
         if now >= self._quiet_until:
             self._quiet_until = now + LOG_SECONDS
             count, self._unsaid = self._unsaid, 0
-            details = {"door": door, "peer": peer, "reason": reason, "connections": count}
+            details = {
+                "door": caller.door,
+                "peer": peer,
+                "client": caller.client,
+                "reason": reason,
+                "connections": count,
+            }
             log.warning("a connection was cut off", extra=details)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import asyncpg
 
+from nuncius.broker.caller import Caller
 from nuncius.broker.delivery.feed import Feed
 from nuncius.broker.delivery.feeds import Feeds
 from nuncius.broker.delivery.outstanding import Given, Place
@@ -30,8 +31,9 @@ AT_A_TIME = POOL_SIZE // 2  # a transaction may wait for a lock, and other work 
 class Transaction:
     """Steps collected for one commit. Nothing happens before `commit_soon`; to abort, drop the object."""
 
-    def __init__(self, transactions: "Transactions") -> None:
+    def __init__(self, transactions: "Transactions", caller: Caller) -> None:
         self._transactions = transactions
+        self.caller = caller
         self._steps = 0
         self._bytes = 0
         self.publishes: list[tuple[str, bytes, str | None, str | None, Publisher | None, int]] = []
@@ -118,8 +120,8 @@ class Transactions:
     async def carry_out(self, transaction: Transaction) -> None:
         acknowledged = _Acknowledged(transaction.said)
         try:
-            publishing = await self._topics.prepare(transaction.publishes)
-            putting = self._queues.prepare(transaction.puts)
+            publishing = await self._topics.prepare(transaction.publishes, transaction.caller)
+            putting = self._queues.prepare(transaction.puts, transaction.caller)
 
             async def work(connection: Connection) -> tuple[Sequence[Any], Sequence[int], Noted]:
                 async with connection.transaction():

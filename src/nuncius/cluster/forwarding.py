@@ -11,6 +11,7 @@ from typing import Any
 
 import asyncpg
 
+from nuncius.broker.caller import Caller
 from nuncius.broker.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from nuncius.cluster.link.codec import Send
 from nuncius.cluster.link.link import Forward, Link
@@ -117,14 +118,11 @@ class Forwarding:
     # Entries of the common store
 
     def send_to_common(
-        self, send: Send, broker: int | None, done: Callable[[Any], None], caller: Hashable
+        self, send: Send, broker: int | None, done: Callable[[Any], None], caller: Caller
     ) -> None:
-        stream: Hashable = send.publisher_id or None
-        if stream is None and caller is not None:
-            stream = (caller, send.topic_id, send.partition)
-        if stream is not None:
-            self._following.setdefault(stream, Followed()).under_way += 1
-            done = partial(self._unfollow, stream, done)
+        stream = send.publisher_id or (caller, send.topic_id, send.partition)
+        self._following.setdefault(stream, Followed()).under_way += 1
+        done = partial(self._unfollow, stream, done)
         forward = Forward(send, done, self._dispatch, stream)
         if self.waiting:
             self._wait(forward)  # keep the order: no call overtakes a waiting one
@@ -133,13 +131,10 @@ class Forwarding:
 
     def _dispatch(self, forward: Forward, broker: int | None = None) -> None:
         """Send to the broker that has the partition, or else to any: all of them serve the common store."""
-        followed = None if forward.stream is None else self._following[forward.stream]
-        if followed is not None and followed.link is not None and not followed.link.is_down:
-            link: Link | None = followed.link
-        else:
-            link = self._link(broker) or self._any_link()
-            if followed is not None:
-                followed.link = link
+        followed = self._following[forward.stream]
+        if followed.link is None or followed.link.is_down:
+            followed.link = self._link(broker) or self._any_link()
+        link = followed.link
         if link is None:
             self._wait(forward)
         else:

@@ -8,13 +8,14 @@ it reports the ends of its partitions, for lag and retention.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import asyncpg
 
 from nuncius.broker import Broker
+from nuncius.broker.caller import Caller
 from nuncius.broker.model import Publisher
 from nuncius.broker.names import Names
 from nuncius.cluster.link.codec import Moved, Send
@@ -119,7 +120,7 @@ class OwnStore:
 
     # Entries
 
-    def publish(self, send: Send, done: Callable[[Any], None], caller: Hashable) -> None:
+    def publish(self, send: Send, done: Callable[[Any], None], caller: Caller) -> None:
         """Store entries of one partition. `done` receives a Placed or an exception."""
         if send.publisher:
             self._publishers.when_known(send.publisher, partial(self._submit, send, done, caller))
@@ -130,7 +131,7 @@ class OwnStore:
         self,
         send: Send,
         done: Callable[[Any], None],
-        caller: Hashable,
+        caller: Caller,
         publisher: Publisher | Exception | None,
     ) -> None:
         if isinstance(publisher, Exception):

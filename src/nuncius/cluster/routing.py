@@ -28,7 +28,7 @@ from nuncius.cluster.claims import Claims
 from nuncius.cluster.forwarding import NO_BROKER, Forwarding
 from nuncius.cluster.link.codec import Moved, Send
 from nuncius.cluster.link.link import Forward
-from nuncius.cluster.link.server import Peer
+from nuncius.cluster.link.server import LINK
 from nuncius.cluster.own_store import OwnStore
 from nuncius.cluster.placement import Placement, Route
 from nuncius.cluster.scattering import Parts, parts_of, send_of
@@ -87,7 +87,7 @@ class Router:
     def publish(self, call: PublishCall, topic: Topic) -> bool:
         if self._is_broker and topic.stores is None:
             return False
-        if isinstance(call.caller, Peer):
+        if call.caller.door == LINK:
             return self._refuse(call, topic)
         if self._catalogue != self._broker.catalogue:
             self._catalogue = self._broker.catalogue

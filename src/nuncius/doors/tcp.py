@@ -10,8 +10,8 @@ from itertools import count
 from typing import ClassVar
 
 from nuncius.broker import Broker
+from nuncius.broker.caller import Caller
 from nuncius.broker.footprint import Watch
-from nuncius.broker.model import READ_ONLY
 from nuncius.broker.observe.counters_model import ConnectionFacts
 from nuncius.doors.listening import BACKLOG, listen, port_of
 from nuncius.doors.wire import Session, Wire
@@ -63,7 +63,8 @@ class TcpDoor(ABC):
 
     def welcome(self, wire: Wire) -> Session:
         """Return the session of a new connection. Close the connection at once if it exceeds the limit."""
-        wire.door, wire.number = self.name, next(self._numbers)
+        wire.number = next(self._numbers)
+        wire.caller = Caller(self.name, f"{self.name}-{wire.number}")
         self._watch.begin()
         if len(self.wires) > self._max_connections:
             log.warning("too many connections", extra={"limit": self._max_connections})
@@ -98,16 +99,16 @@ class Counted:
 
     @property
     def connections(self) -> int:
-        return sum(wire.door == self._name for wire in self._wires)
+        return sum(wire.caller.door == self._name for wire in self._wires)
 
     def list_connections(self) -> Sequence[ConnectionFacts]:
         wall = time.time() - asyncio.get_running_loop().time()
-        own = [wire for wire in self._wires if wire.door == self._name]
-        return [_describe(self._name, wire, wall) for wire in sorted(own, key=lambda each: each.number)]
+        own = [wire for wire in self._wires if wire.caller.door == self._name]
+        return [_describe(wire, wall) for wire in sorted(own, key=lambda each: each.number)]
 
     def disconnect(self, connection_id: str) -> bool:
         for wire in self._wires:
-            if f"{wire.door}-{wire.number}" == connection_id:
+            if wire.caller.connection == connection_id:
                 wire.close()
                 return True
         return False
@@ -118,16 +119,16 @@ async def _finish(wire: Wire) -> None:
     await wire.gone()
 
 
-def _describe(door: str, wire: Wire, wall: float) -> ConnectionFacts:
+def _describe(wire: Wire, wall: float) -> ConnectionFacts:
     """Describe a connection. `wall` is the Unix time at which the loop's clock showed 0."""
-    client = getattr(wire.session, "client", None)
+    caller = wire.caller
     return ConnectionFacts(
-        f"{door}-{wire.number}",
-        door,
+        caller.connection,
+        caller.door,
         wire.peer,
         type(wire.session).__name__.removesuffix("Session").lower(),
-        wire.known_as or getattr(client, "name", ""),
-        "read only" if getattr(client, "mode", 0) == READ_ONLY else "full",
+        caller.client,
+        "read only" if caller.is_read_only else "full",
         wall + wire.since,
         wall + wire.heard,
         wire.bytes_in,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol, cast
 
+from nuncius.broker.caller import NODE
 from nuncius.broker.footprint import LARGE, LATE, NO_TRANSPORT, SMALL, STALLED, STOPPED, Footprint, cut_offs
 from nuncius.broker.limits import Limits
 from nuncius.broker.model import Pressure
@@ -65,11 +66,9 @@ class Wire(asyncio.Protocol):
         self._idle = asyncio.Event()
         self._idle.set()
         self._gone = asyncio.Event()
-        self.known_as = ""
-        """The client's name in the protocol, if the session does not store it."""
-        self.door = ""
         self.number = 0
         """The connection's number within its listener."""
+        self.caller = NODE  # until the listener knows the protocol
         self.bytes_in = self.bytes_out = 0
         self.is_greeted = False
         """True when the client has introduced itself, or sent its first request. Set by the session."""
@@ -242,7 +241,7 @@ class Wire(asyncio.Protocol):
         return self.bytes_in + self.bytes_out
 
     def _cut_off(self, reason: str) -> None:
-        cut_offs.note(self.door, self.peer, reason)
+        cut_offs.note(self.caller, self.peer, reason)
         if self.footprint.unread > SMALL:
             self.abort()  # a client that does not read would not get the reason
         else:

@@ -3,13 +3,12 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any, cast
 
 import asyncpg
 
 from nuncius.store import migrations
-from nuncius.store.combiner.combiner import C, Combiner, Execute
+from nuncius.store.combiner.combiner import C, Combiner, Execute, Observe, not_observed
 from nuncius.store.combiner.lane import Lane, not_answered
 from nuncius.store.connecting import CONNECTING_ERRORS, TRANSIENT_ERRORS, set_all
 from nuncius.store.connector import SILENCE_SECONDS, Connector
@@ -29,10 +28,6 @@ RESET = f"select pg_advisory_unlock_all(); reset all; {set_all(ISOLATION)}"
 POOL_SIZE = 8
 
 
-def _nobody(name: str, seconds: float, calls: Sequence[Any], results: Sequence[Any]) -> None:
-    """Do nothing."""
-
-
 class Store:
     def __init__(
         self,
@@ -50,13 +45,11 @@ class Store:
         self.pressure = Pressure(max_memory)
         self._connector = Connector(dsn, silence=silence)
         self._pool: Pool | None = None
-        self._combiners: list[Combiner[Any]] = []
+        self._combiners: dict[str, Combiner[Any]] = {}
         self._lanes: list[Lane] = []
         self._companions: list[Store] = []
-        self.combiners: dict[str, Combiner[Any]] = {}
-        """By name, for metrics."""
-        self.observe: Callable[[str, float, Sequence[Any], Sequence[Any]], None] = _nobody
-        """Called after every batch with the combiner's name, the seconds, the calls and their results."""
+        self.observer: Callable[[str], Observe] = lambda name: not_observed
+        """Called for every new combiner with its name. Returns what the combiner calls after each batch."""
 
     async def open(self) -> None:
         """Connect, and bring the schema up to date."""
@@ -124,10 +117,9 @@ class Store:
             refresh=refresh,
             ahead=ahead,
             order=order,
-            observe=partial(self.observe, name),
+            observe=self.observer(name),
         )
-        self._combiners.append(combiner)
-        self.combiners[name] = combiner
+        self._combiners[name] = combiner
         return combiner
 
     def lane(self, name: str, *, wait: bool = True) -> Lane:
@@ -188,13 +180,17 @@ class Store:
                     raise not_answered(self.patience, problem) from error
             await asyncio.sleep(0.1)
 
+    def batches(self) -> dict[str, tuple[int, int]]:
+        """Return the numbers of batches and of rows in them so far, by combiner."""
+        return {name: (each.batches, each.rows) for name, each in self._combiners.items()}
+
     async def drain(self) -> None:
         """Wait until everything accepted is answered."""
-        for combiner in self._combiners:
+        for combiner in self._combiners.values():
             await combiner.drain()
 
     async def close(self) -> None:
-        for combiner in self._combiners:
+        for combiner in self._combiners.values():
             await combiner.close()
         if self._pool is not None:
             with contextlib.suppress(TimeoutError):

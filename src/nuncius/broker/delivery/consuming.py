@@ -8,6 +8,7 @@ from typing import Any
 from nuncius.broker import future
 from nuncius.broker.background.actors import CONSUMER, Actors, Consumer
 from nuncius.broker.background.signals import Signals
+from nuncius.broker.caller import NODE, Caller
 from nuncius.broker.delivery.positions import Positions
 from nuncius.broker.delivery.reading import Reading
 from nuncius.broker.delivery.reading_parts import Means
@@ -41,7 +42,12 @@ class Consuming:
         )
 
     def consume_soon(
-        self, consumer: Consumer, done: Callable[[Any], None], *, key: str | None = None
+        self,
+        consumer: Consumer,
+        done: Callable[[Any], None],
+        *,
+        key: str | None = None,
+        caller: Caller = NODE,
     ) -> None:
         """Consume the next message of any partition. `done` gets its body, None if there is none, or an
         exception. A second request with the same key gets the same message."""
@@ -49,15 +55,17 @@ class Consuming:
         reading = self._readings.get(consumer.consumer_id)
         if reading is None or reading.consumer != consumer:
             self._forget_reading(consumer.consumer_id)
-            reading = self._readings[consumer.consumer_id] = Reading(consumer, self._means)
+            reading = self._readings[consumer.consumer_id] = Reading(consumer, self._means, caller)
             self._make_room()
         else:
             self._readings.move_to_end(consumer.consumer_id)
         reading.ask(done, key)
 
-    async def consume(self, consumer: Consumer, *, key: str | None = None) -> bytes | None:
+    async def consume(
+        self, consumer: Consumer, *, key: str | None = None, caller: Caller = NODE
+    ) -> bytes | None:
         consumed, done = future.new()
-        self.consume_soon(consumer, done, key=key)
+        self.consume_soon(consumer, done, key=key, caller=caller)
         return await consumed  # type: ignore[no-any-return]
 
     def look_again(self) -> None:

@@ -1,12 +1,12 @@
 """The batch, the settings and the services of a feed."""
 
-from collections.abc import Hashable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 import msgspec
 
 from nuncius.broker.background.signals import Signals
+from nuncius.broker.caller import Caller
 from nuncius.broker.delivery.ordered_feeds import OrderedFeeds
 from nuncius.broker.delivery.tails import Chunk, Tails
 from nuncius.store.calls.acknowledging import AcknowledgeCall, DeliverCall
@@ -46,7 +46,7 @@ class Settings:
     acknowledged: bool
     prefetch: int
     gate: AbstractAsyncContextManager[None] | None
-    caller: Hashable
+    caller: Caller
     together: OrderedFeeds
     """All feeds of the same caller."""
 

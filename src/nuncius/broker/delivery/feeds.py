@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from weakref import WeakValueDictionary
 
 from nuncius.broker.background.listener import Listener
 from nuncius.broker.background.signals import Signals
+from nuncius.broker.caller import NODE, Caller
 from nuncius.broker.delivery.claims import Claims
 from nuncius.broker.delivery.feed import Feed
 from nuncius.broker.delivery.feed_parts import Batch, FeedServices, Settings
@@ -59,7 +60,7 @@ class Feeds:
         self.consumers = Consumers()
         """Where open feeds are counted."""
         self._feeds: set[Feed] = set()
-        self._together: WeakValueDictionary[Hashable, OrderedFeeds] = WeakValueDictionary()  # by caller
+        self._together: WeakValueDictionary[Caller, OrderedFeeds] = WeakValueDictionary()  # by caller
         self._claims = Claims(store, listener)
         self._users: Counter[_Names] = Counter()  # feeds that are not durable, open or opening
         self._turns: WeakValueDictionary[_Names, asyncio.Lock] = WeakValueDictionary()
@@ -75,7 +76,7 @@ class Feeds:
         acknowledged: bool = False,
         prefetch: int = 1000,
         gate: AbstractAsyncContextManager[None] | None = None,
-        caller: Hashable = None,
+        caller: Caller = NODE,
         ended: Callable[[Exception], None] | None = None,
     ) -> Feed:
         """Open a feed that pushes the subscriber's entries. A subscription that is not durable lives as long
@@ -103,11 +104,11 @@ class Feeds:
                 await self._leave(topic, subscriber)
                 raise
 
-    def _together_with(self, caller: Hashable) -> OrderedFeeds:
-        together = None if caller is None else self._together.get(caller)
+    def _together_with(self, caller: Caller) -> OrderedFeeds:
+        together = None if caller is NODE else self._together.get(caller)
         if together is None:
             together = OrderedFeeds(self._order)
-            if caller is not None:
+            if caller is not NODE:
                 self._together[caller] = together
         return together
 

@@ -15,6 +15,7 @@ from datetime import datetime
 from nuncius.broker.background.duties import Duties
 from nuncius.broker.background.listener import Listener
 from nuncius.broker.background.signals import Signals
+from nuncius.broker.caller import NODE, Caller
 from nuncius.broker.errors import AlreadyExists, InvalidInput, NoSuchSubscription, NotFound
 from nuncius.broker.limits import Limits, check_name, check_subscriber
 from nuncius.broker.topics.topic import Topic
@@ -142,7 +143,7 @@ class Groups:
             sum(unread for *_, unread in places),
         )
 
-    async def read(self, member: int, limit: int, wait: float = 0) -> Portion:
+    async def read(self, member: int, limit: int, wait: float = 0, *, caller: Caller = NODE) -> Portion:
         """Return up to so many entries after the confirmed positions of a member's partitions. Wait for the
         first. Stop soon after the size of the largest allowed entry: the next request gets the rest."""
         limit, room = min(limit, self._limits.max_batch), self._limits.max_body
@@ -156,7 +157,7 @@ class Groups:
                 topic = await self._topics.existing(shares.topic)
             found: list[tuple[int, Entries]] = []
             for partition, position in shares.places[: shares.unread]:
-                entries = await self._topics.fetch(topic, partition, position, limit)
+                entries = await self._topics.fetch(topic, partition, position, limit, caller=caller)
                 if entries is not None:
                     found.append((partition, entries))
                     limit -= len(entries.bodies)

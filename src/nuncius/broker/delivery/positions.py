@@ -1,9 +1,10 @@
 """Where subscriptions stand: everything below a position is confirmed."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from nuncius.broker.caller import NODE, Caller
 from nuncius.broker.delivery.subscriptions import Subscription
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription
 from nuncius.broker.limits import check_int64
@@ -40,7 +41,7 @@ class Positions:
         position: int,
         done: Callable[[Any], None],
         *,
-        caller: Hashable = None,
+        caller: Caller = NODE,
     ) -> None:
         """Confirm everything below the position; `done` gets None or an exception."""
         check_int64("a position", position)

@@ -5,12 +5,13 @@ exactly-once delivery each side remembers one number.
 """
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from nuncius.broker.background.listener import Listener
 from nuncius.broker.background.signals import Signals
+from nuncius.broker.caller import NODE, Caller
 from nuncius.broker.delivery.subscriptions import Subscriptions
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription
 from nuncius.broker.limits import Limits, check_bodies, check_name, check_not_of_job, check_subscriber
@@ -56,7 +57,7 @@ class Get:
         entry_id: int,
         deadline: float | None,
         done: Callable[[Any], None],
-        caller: Hashable,
+        caller: Caller,
     ) -> None:
         self.topic = topic
         self.subscriber = subscriber
@@ -109,7 +110,7 @@ class PubSub:
         body: bytes,
         done: Callable[[Any], None],
         *,
-        caller: Hashable = None,
+        caller: Caller = NODE,
     ) -> None:
         """Publish a message if it is the next one of this publisher in this topic. `done` gets a Turn or an
         exception. The topic is created if it does not exist."""
@@ -155,7 +156,7 @@ class PubSub:
         done: Callable[[Any], None],
         *,
         wait: float = 0.0,
-        caller: Hashable = None,
+        caller: Caller = NODE,
     ) -> Get:
         """Get the entry of an id, and confirm everything below it. `done` gets a Found (without a body if
         there is no such entry, or none comes within the wait), None if the caller has to repeat the request

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any
 
 from nuncius.broker.background.actors import Consumer, NoSuchConsumer
+from nuncius.broker.caller import Caller
 from nuncius.broker.delivery.reading_parts import Done, Means, Place, Request
 from nuncius.broker.errors import NoSuchTopic
 from nuncius.broker.topics.topic import Topic
@@ -35,8 +36,10 @@ LOOK_SECONDS_EACH = 0.01
 class Reading:
     """Reading for one consumer: a line of requests, and a line of partitions to serve them in turn."""
 
-    def __init__(self, consumer: Consumer, means: Means) -> None:
+    def __init__(self, consumer: Consumer, means: Means, caller: Caller) -> None:
+        """`caller` is the first that consumes. Requests of other connections stand in the same line."""
         self.consumer = consumer
+        self._caller = Caller(caller.door, f"consumer-{consumer.consumer_id}")
         self.bytes = 0
         """Size of what is read ahead."""
         self._means = means
@@ -122,7 +125,7 @@ class Reading:
         done = partial(self._moved, request, body)
         subscription = self.consumer.subscription_id
         self._means.advance(
-            MoveCall(done, subscription, subscription, place.partition_id, place.position, request.key)
+            MoveCall(done, self._caller, subscription, place.partition_id, place.position, request.key)
         )
 
     def _moved(self, request: Request, body: bytes, result: Any) -> None:
@@ -192,7 +195,9 @@ class Reading:
         try:
             if self._topic is None:
                 self._topic = await self._means.find_topic(self.consumer.topic)
-            entries = await self._means.fetch(self._topic, place.partition, place.position, limit)
+            entries = await self._means.fetch(
+                self._topic, place.partition, place.position, limit, caller=self._caller
+            )
         except NoSuchTopic:
             self._fail(self._gone())
         except Exception as error:  # serve readable partitions first
@@ -250,7 +255,7 @@ class Reading:
         """Deliver again the message that an earlier request with this key got."""
         try:
             topic = await self._means.find_topic(self.consumer.topic)
-            entries = await self._means.fetch(topic, partition, offset, 1)
+            entries = await self._means.fetch(topic, partition, offset, 1, caller=self._caller)
         except Exception as error:
             request.done(error)
             return

@@ -11,7 +11,7 @@ from nuncius.store.calls.unread import RecallCall, UnreadCall
 from nuncius.store.combiner.combiner import Combiner
 
 Done = Callable[[Any], None]
-Fetch = Callable[[Topic, int, int, int], Awaitable[Entries | None]]
+Fetch = Callable[..., Awaitable[Entries | None]]
 
 
 @dataclass(frozen=True, slots=True)

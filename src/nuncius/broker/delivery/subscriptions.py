@@ -1,12 +1,13 @@
 """Subscriptions: durable positions in a topic, and readers that start there."""
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 
 from nuncius.broker.background.signals import Signals
+from nuncius.broker.caller import NODE, Caller
 from nuncius.broker.delivery.tails import Chunk, Slice, Tails
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription, NoSuchTopic
 from nuncius.broker.limits import check_name, check_not_of_job, check_subscriber
@@ -38,7 +39,7 @@ class SubscriptionInfo:
     confirmed_at: datetime | None
 
 
-def _ignore(caller: Hashable, entries: int) -> None:
+def _ignore(caller: Caller, entries: int) -> None:
     """Do nothing: deliveries are not counted."""
 
 
@@ -48,7 +49,7 @@ class Subscriptions:
         self._topics = topics
         self._tails = tails
         self._signals = signals
-        self.on_delivery: Callable[[Hashable, int], None] = _ignore
+        self.on_delivery: Callable[[Caller, int], None] = _ignore
         """Called with the caller and the number of delivered entries."""
 
     async def subscribe(
@@ -127,7 +128,7 @@ class Reader:
         tails: Tails,
         signals: Signals,
         subscription: Subscription,
-        on_delivery: Callable[[Hashable, int], None],
+        on_delivery: Callable[[Caller, int], None],
     ) -> None:
         self._store = store
         self._tails = tails
@@ -160,7 +161,7 @@ class Reader:
         return NoSuchTopic(f"topic {topic.name!r} was deleted")
 
     async def next(
-        self, limit: int, caller: Hashable = None, gate: AbstractAsyncContextManager[None] | None = None
+        self, limit: int, caller: Caller = NODE, gate: AbstractAsyncContextManager[None] | None = None
     ) -> Slice:
         """Return the next entries, of one partition. Wait until there are some. Each look goes through the
         gate, if there is one."""
@@ -172,7 +173,7 @@ class Reader:
                 return found
             await self._signals.wait(self.subscription.topic.topic_id, version, None)
 
-    async def look(self, limit: int, caller: Hashable = None, bound: Bound | None = None) -> Slice | None:
+    async def look(self, limit: int, caller: Caller = NODE, bound: Bound | None = None) -> Slice | None:
         """Return the next entries, of one partition, or None. Entries that the bound excludes are fetched,
         too, for `take_fetched`."""
         if self._catalogue != self._signals.catalogue:
@@ -208,7 +209,7 @@ class Reader:
                 return found
         return None
 
-    def take_fetched(self, partition: int, end: int, limit: int, caller: Hashable) -> Slice | None:
+    def take_fetched(self, partition: int, end: int, limit: int, caller: Caller) -> Slice | None:
         """Return the next entries of this partition below the offset `end`, as far as they are fetched."""
         partition_id, position = self.places[partition]
         known = self._tails.known(partition_id, position)
@@ -231,7 +232,7 @@ class Reader:
         return self._signals.version(self.subscription.topic.topic_id)
 
     def _move(
-        self, partition: int, chunk: Chunk, start: int, limit: int, caller: Hashable, bound: Bound | None
+        self, partition: int, chunk: Chunk, start: int, limit: int, caller: Caller, bound: Bound | None
     ) -> Slice | None:
         partition_id, _ = self.places[partition]
         first = chunk.entries.first_offset

@@ -7,7 +7,7 @@ fetched; the others find them here, in the same object, with the form that a doo
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from nuncius.broker import future
+from nuncius.broker.caller import Caller
 from nuncius.broker.topics.topics import Topics
 from nuncius.store.calls.fetching import GONE, Entries
 
@@ -78,7 +79,7 @@ class Tails:
         return chunks[at], position - chunks[at].entries.first_offset
 
     async def fetch(
-        self, partition_id: int, position: int, version: int, caller: Hashable
+        self, partition_id: int, position: int, version: int, caller: Caller
     ) -> tuple[Chunk, int] | int | None:
         """Return the same, fetched if necessary; None if there is nothing yet, or GONE. If retention has
         passed the position, the chunk begins after it. `version` is the topic's version at the caller."""
@@ -98,7 +99,7 @@ class Tails:
             return chunk  # type: ignore[no-any-return]
         return chunk, max(0, position - chunk.entries.first_offset)
 
-    async def fetch_one(self, partition_id: int, offset: int, caller: Hashable) -> tuple[Chunk, int] | None:
+    async def fetch_one(self, partition_id: int, offset: int, caller: Caller) -> tuple[Chunk, int] | None:
         """Return exactly this entry, if it still exists. Do not cache it: only its subscriber needs it."""
         found = self.known(partition_id, offset)
         if found is None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 
 class Consumers:
@@ -13,14 +13,22 @@ class Consumers:
         self.queues: Counter[int] = Counter()
         self.subscriptions: Counter[int] = Counter()
 
-    @contextmanager
-    def of_subscription(self, subscription_id: int) -> Iterator[None]:
-        """Count one consumer as long as the context lasts."""
-        self.subscriptions[subscription_id] += 1
-        try:
-            yield
-        finally:
-            leave(self.subscriptions, subscription_id)
+    def of_queue(self, queue_id: int) -> AbstractContextManager[None]:
+        """Count one consumer of a queue as long as the context lasts."""
+        return _counted(self.queues, queue_id)
+
+    def of_subscription(self, subscription_id: int) -> AbstractContextManager[None]:
+        """Count one consumer of a subscription as long as the context lasts."""
+        return _counted(self.subscriptions, subscription_id)
+
+
+@contextmanager
+def _counted(counts: Counter[int], number: int) -> Iterator[None]:
+    counts[number] += 1
+    try:
+        yield
+    finally:
+        leave(counts, number)
 
 
 class Consumed:

@@ -4,24 +4,27 @@ All counters are updated once a batch, in plain dictionaries, where the batch's 
 no benchmark shows the cost. Totals only go up. Rates and percentiles are of the last minute: a sample of the
 totals is kept every second.
 
-The door of a message is known by its caller: it is named like the package of the caller's class, unless the
-caller names it. Calls without a caller count under http.
+A message counts under the door of its caller: a listener, `link` if another node has forwarded it, or `node`.
 """
 
 import os
 import time
+from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from nuncius.broker.background.duties import Duties
+from nuncius.broker.caller import NODE, Caller
 from nuncius.broker.observe.counters_model import EDGES, Door, Histogram, RingState
 from nuncius.store.calls.fetching import Entries
 from nuncius.store.calls.moving import MOVED
 from nuncius.store.calls.publishing import Placed
 from nuncius.store.calls.putting import Stored
 from nuncius.store.calls.sequences import Found, Turn
+from nuncius.store.combiner.combiner import Observe
 from nuncius.store.store import Store
 
 PUBLISHED, PUT, TAKEN, DELIVERED, ACKED, READ = "published", "put", "taken", "delivered", "acked", "read"
@@ -30,7 +33,6 @@ KINDS = (PUBLISHED, PUT, TAKEN, DELIVERED, ACKED, READ)
 SAMPLE_SECONDS = 1.0
 WINDOW = 60  # samples
 MOST_QUEUES = 10_000
-OTHERS = "http"
 RING = "tribbler"
 """The door that changes keys."""
 
@@ -65,120 +67,117 @@ class Counters:
         self.ring: Callable[[], RingState] | None = None
         """Set by the door of the ring of keys."""
         self.procedures: dict[str, Histogram] = {}
+        """Durations of batches, by combiner; only combiners with batches."""
         self.queues: dict[int, tuple[int, int]] = {}
         """Puts and takes by queue, of the first `MOST_QUEUES` queues with traffic."""
-        self._counts: dict[str, defaultdict[type | str, int]] = {kind: defaultdict(int) for kind in KINDS}
-        self._door_of: dict[type, str] = {}
+        self._counts: dict[str, defaultdict[str, int]] = {kind: defaultdict(int) for kind in KINDS}
         self._samples: deque[_Sample] = deque(maxlen=WINDOW + 1)
         self._samples.append(self._sample())
-        self._observers: dict[str, Callable[[Sequence[Any], Sequence[Any]], None]] = {
+        self._counting: dict[str, Callable[[Sequence[Any], Sequence[Any]], None]] = {
             "publish": self._published,
             "publish in turn": self._published_in_turn,
-            "put and take": self._exchanged,
-            "take many": self._exchanged,
-            "lease": self._leased,
+            "put and take": partial(self._exchanged, TAKEN),
+            "take many": partial(self._exchanged, TAKEN),
+            "lease": partial(self._exchanged, DELIVERED),
             "get": self._got,
-            "advance": self._advanced,
+            "advance": partial(self._moved, DELIVERED),
             "fetch": self._fetched,
-            "confirm": self._confirmed,
+            "confirm": partial(self._moved, ACKED),
             "acknowledge": self._acknowledged,
             "settle": self._settled,
             "keys write": self._posted,
         }
 
     def attach(self, store: Store) -> None:
-        """Observe a store. Call this before its combiners are made: they take the observer over."""
-        store.observe = self.observe
+        """Observe a store. Call this before its combiners are made: they take the observers over."""
+        store.observer = self.observer
 
     def take_on(self, duties: Duties) -> None:
         duties.add("counters", SAMPLE_SECONDS, self.sample)
 
     # Counting
 
-    def observe(self, name: str, seconds: float, calls: Sequence[Any], results: Sequence[Any]) -> None:
-        """Count a batch that a combiner has carried out."""
-        histogram = self.procedures.get(name)
-        if histogram is None:
-            histogram = self.procedures[name] = Histogram()
-        histogram.add(seconds)
-        count = self._observers.get(name)
-        if count is not None:
+    def observer(self, name: str) -> Observe:
+        """Return the function that a combiner calls after each batch."""
+        count = self._counting.get(name, _ignore)
+
+        def observe(seconds: float, calls: Sequence[Any], results: Sequence[Any]) -> None:
+            histogram = self.procedures.get(name)
+            if histogram is None:
+                histogram = self.procedures[name] = Histogram()
+            histogram.buckets[bisect_left(EDGES, seconds)] += 1
+            histogram.seconds += seconds
             count(calls, results)
 
-    def delivered(self, caller: Hashable, entries: int) -> None:
-        """Count entries delivered to a subscriber."""
-        self._counts[DELIVERED][_said_by(caller)] += entries
+        return observe
 
-    def settled(self, messages: int) -> None:
+    def delivered(self, caller: Caller, entries: int) -> None:
+        """Count entries delivered to a subscriber."""
+        self._counts[DELIVERED][caller.door] += entries
+
+    def settled(self, caller: Caller, messages: int) -> None:
         """Count acknowledged messages of timed leases."""
-        self._counts[ACKED][OTHERS] += messages
+        self._counts[ACKED][caller.door] += messages
 
     def _published(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
-        # The hottest path: neighbours mostly have one kind of caller, so sum them before the look-up.
+        # The hottest path: neighbours mostly have one door, so sum them before the look-up.
         counts = self._counts[PUBLISHED]
-        kind, rows = type(None), 0
+        door, rows = NODE.door, 0
         for call, result in zip(calls, results, strict=True):
             if type(result) is Placed:
-                if type(call.caller) is not kind:
-                    counts[kind] += rows
-                    kind, rows = type(call.caller), 0
+                if call.caller.door is not door:
+                    if rows:
+                        counts[door] += rows
+                    door, rows = call.caller.door, 0
                 rows += call.rows
-        counts[kind] += rows
+        if rows:
+            counts[door] += rows
 
     def _published_in_turn(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
         counts = self._counts[PUBLISHED]
         for call, result in zip(calls, results, strict=True):
             if type(result) is Turn and result.stored:
-                counts[type(call.caller)] += 1
+                counts[call.caller.door] += 1
 
-    def _exchanged(self, calls: Sequence[Any], results: Sequence[Any], kind: str = TAKEN) -> None:
+    def _exchanged(self, kind: str, calls: Sequence[Any], results: Sequence[Any]) -> None:
         put, taken = self._counts[PUT], self._counts[kind]
         for call, result in zip(calls, results, strict=True):
             if type(result) is Stored:
-                put[type(call.caller)] += call.rows
+                put[call.caller.door] += call.rows
                 self._touch(call.queue_id, call.rows, 0)
             elif result and type(result) is list:
-                taken[type(call.caller)] += len(result)
+                taken[call.caller.door] += len(result)
                 self._touch(call.queue_id, 0, len(result))
-
-    def _leased(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
-        self._exchanged(calls, results, DELIVERED)
 
     def _got(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
         counts = self._counts[DELIVERED]
         for call, result in zip(calls, results, strict=True):
             if type(result) is Found and result.body is not None:
-                counts[type(call.caller)] += 1
-
-    def _advanced(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
-        del calls
-        self._counts[DELIVERED][int] += sum(result == MOVED for result in results)
+                counts[call.caller.door] += 1
 
     def _fetched(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
         counts = self._counts[READ]
         for call, result in zip(calls, results, strict=True):
             if type(result) is Entries:
-                counts[type(call.caller)] += len(result.bodies)
+                counts[call.caller.door] += len(result.bodies)
 
-    def _confirmed(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
-        counts = self._counts[ACKED]
+    def _moved(self, kind: str, calls: Sequence[Any], results: Sequence[Any]) -> None:
+        counts = self._counts[kind]
         for call, result in zip(calls, results, strict=True):
             if result == MOVED:
-                counts[_said_by(call.caller)] += 1
+                counts[call.caller.door] += 1
 
-    def _acknowledged(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
-        del results
+    def _acknowledged(self, calls: Sequence[Any], _: Sequence[Any]) -> None:
         counts = self._counts[ACKED]
         for call in calls:
             said = call.said
             all_said = said.confirmed if said.ledger is None else said.entries
-            counts[type(call.caller)] += len(all_said) - len(said.failed)
+            counts[call.caller.door] += len(all_said) - len(said.failed)
 
-    def _settled(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
-        del results
+    def _settled(self, calls: Sequence[Any], _: Sequence[Any]) -> None:
         counts = self._counts[ACKED]
         for call in calls:
-            counts[type(call.caller)] += call.rows
+            counts[call.caller.door] += call.rows
 
     def _posted(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
         """Count tribbles as published entries. One sent again counts again: its answer is the same."""
@@ -200,27 +199,11 @@ class Counters:
     @property
     def totals(self) -> dict[tuple[str, str], int]:
         """Return the messages since the start, by door and kind."""
-        totals: defaultdict[tuple[str, str], int] = defaultdict(int)
-        for kind, counts in self._counts.items():
-            for caller, count in counts.items():
-                totals[self.door_of(caller), kind] += count
-        return dict(totals)
+        return {(door, kind): n for kind, counts in self._counts.items() for door, n in counts.items()}
 
     def by_kind(self) -> dict[str, int]:
         """Return the messages since the start, by kind."""
         return {kind: sum(counts.values()) for kind, counts in self._counts.items()}
-
-    def door_of(self, caller: type | str) -> str:
-        """Return the door of a caller's class. A string is the door's name itself."""
-        if isinstance(caller, str):
-            return caller
-        door = self._door_of.get(caller)
-        if door is None:
-            package, _, rest = caller.__module__.partition(".doors.")
-            door = rest.partition(".")[0] if package == "nuncius" and rest else OTHERS
-            door = getattr(caller, "counted_as", door)
-            self._door_of[caller] = door
-        return door
 
     @property
     def connections(self) -> dict[str, int]:
@@ -260,5 +243,5 @@ class Counters:
         )
 
 
-def _said_by(caller: Hashable) -> type | str:
-    return getattr(caller, "door", "") or type(caller)
+def _ignore(calls: Sequence[Any], results: Sequence[Any]) -> None:
+    """Do nothing: these batches hold no messages."""

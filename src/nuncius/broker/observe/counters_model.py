@@ -1,6 +1,5 @@
 """Data of counters, and the facts that doors report about themselves."""
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -80,17 +79,13 @@ class RingState:
 class Histogram:
     """Histogram of durations."""
 
-    __slots__ = ("buckets", "count", "seconds")
+    __slots__ = ("buckets", "seconds")
 
     def __init__(self) -> None:
         self.buckets = [0] * (len(EDGES) + 1)
+        """Counts by duration: below the first of the `EDGES`, between two of them, above the last."""
         self.seconds = 0.0
-        self.count = 0
-
-    def add(self, seconds: float) -> None:
-        self.buckets[bisect_left(EDGES, seconds)] += 1
-        self.seconds += seconds
-        self.count += 1
+        """The sum of all durations."""
 
 
 def quantile(buckets: Sequence[int], share: float) -> float:

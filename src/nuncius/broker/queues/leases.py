@@ -1,12 +1,13 @@
 """Leases: messages in flight to consumers that acknowledge."""
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from nuncius.broker import future
 from nuncius.broker.background.listener import Listener
+from nuncius.broker.caller import NODE, Caller
 from nuncius.broker.errors import InvalidInput
 from nuncius.broker.limits import Limits
 from nuncius.store.calls.leasing import RECLAIM, RELEASE, RETURN, SETTLE, LeaseCall, Releasing, settle
@@ -44,7 +45,7 @@ class Leases:
         self._lost: dict[int, float] = {}  # by batch: until when to look for it
 
     def settle_soon(
-        self, lease_ids: Sequence[int], done: Callable[[Any], None], *, caller: Hashable = None
+        self, lease_ids: Sequence[int], done: Callable[[Any], None], *, caller: Caller = NODE
     ) -> None:
         """Acknowledge these leases. `done` gets None or an exception."""
         self._settling.submit(LeaseCall(done, caller, lease_ids))
@@ -55,7 +56,7 @@ class Leases:
         done: Callable[[Any], None],
         *,
         reason: str | None,
-        caller: Hashable = None,
+        caller: Caller = NODE,
     ) -> None:
         """Return messages to their queue. Without a reason they never reached the consumer and go back at
         once. With one the delivery failed: they are redelivered after the retry delay or become dead letters.
@@ -72,24 +73,24 @@ class Leases:
 
         self._releasing.submit(LeaseCall(released, caller, lease_ids, clean(reason)))
 
-    def give_up(self, lease_ids: Sequence[int], *, reason: str | None = None) -> None:
+    def give_up(self, lease_ids: Sequence[int], *, reason: str | None = None, caller: Caller = NODE) -> None:
         """Release the leases of a consumer that has gone; without a reason, before it got them. Repeat until
         the store confirms: else they would be held as long as this node lives."""
 
         def given_up(result: Any) -> None:
             if isinstance(result, Exception):
-                self._untold.append(partial(self.give_up, lease_ids, reason=reason))
+                self._untold.append(partial(self.give_up, lease_ids, reason=reason, caller=caller))
 
-        self.release_soon(lease_ids, given_up, reason=reason)
+        self.release_soon(lease_ids, given_up, reason=reason, caller=caller)
 
-    def finish(self, lease_ids: Sequence[int]) -> None:
+    def finish(self, lease_ids: Sequence[int], *, caller: Caller = NODE) -> None:
         """Acknowledge these leases, and repeat until the store confirms."""
 
         def finished(result: Any) -> None:
             if isinstance(result, Exception):
-                self._untold.append(partial(self.finish, lease_ids))
+                self._untold.append(partial(self.finish, lease_ids, caller=caller))
 
-        self.settle_soon(lease_ids, finished)
+        self.settle_soon(lease_ids, finished, caller=caller)
 
     async def settle(self, lease_ids: Sequence[int]) -> None:
         settled, done = future.new()

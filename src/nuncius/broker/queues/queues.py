@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 import logging
-from collections import Counter, deque
-from collections.abc import Callable, Hashable, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ import asyncpg
 
 from nuncius.broker import future
 from nuncius.broker.background.listener import Listener
+from nuncius.broker.caller import NODE, Caller
 from nuncius.broker.errors import AlreadyExists, InvalidInput, NoSuchQueue
 from nuncius.broker.limits import (
     Limits,
@@ -80,7 +81,7 @@ class Queues:
         *,
         publisher: Publisher | None = None,
         count: int = 0,
-        caller: Hashable = None,
+        caller: Caller = NODE,
     ) -> None:
         """Put messages into one queue together. `done` gets a Stored or an exception. `count` is the
         publisher's count for the first message in this queue."""
@@ -98,6 +99,7 @@ class Queues:
         *,
         publisher: Publisher | None = None,
         count: int = 0,
+        caller: Caller = NODE,
     ) -> Stored:
         """Put one message into each of the queues, or into none if one of them does not exist."""
         self._check([letter], publisher, count)
@@ -115,13 +117,13 @@ class Queues:
             self._arrived(queue_id, [letter])
         return result  # type: ignore[no-any-return]
 
-    def prepare(self, puts: Sequence[tuple[int, Letter, Publisher | None, int]]) -> Putting:
+    def prepare(self, puts: Sequence[tuple[int, Letter, Publisher | None, int]], caller: Caller) -> Putting:
         """Check the puts of a transaction."""
         calls = []
         for queue_id, letter, publisher, count in puts:
             size = self._check([letter], publisher, count)
             publisher_id = None if publisher is None else publisher.publisher_id
-            calls.append(PutCall(ignore, None, queue_id, [letter], publisher_id, count, size))
+            calls.append(PutCall(ignore, caller, queue_id, [letter], publisher_id, count, size))
         return Putting(calls, self._arrived)
 
     def _check(self, letters: Sequence[Letter], publisher: Publisher | None, count: int) -> int:
@@ -191,7 +193,7 @@ class Queues:
         mode: int = BY_PRIORITY,
         limit: int = 1,
         wait: float = 0,
-        caller: Hashable = None,
+        caller: Caller = NODE,
         is_stalled: Callable[[], bool] = _is_not,
     ) -> Waiter:
         """Take up to `limit` messages that the receiver may see, and wait up to `wait` seconds for the first.
@@ -211,7 +213,7 @@ class Queues:
         limit: int,
         wait: float,
         done: Callable[[Any], None],
-        caller: Hashable,
+        caller: Caller,
         leased: bool,
         is_stalled: Callable[[], bool],
     ) -> Waiter:
@@ -237,7 +239,7 @@ class Queues:
         *,
         limit: int = 1,
         wait: float = 0,
-        caller: Hashable = None,
+        caller: Caller = NODE,
         is_stalled: Callable[[], bool] = _is_not,
     ) -> Waiter:
         """Take by priority, like `take_soon`, for a reader that acknowledges. `done` gets a list of Leased;
@@ -249,10 +251,6 @@ class Queues:
     def _give_up(self, leased: Sequence[Leased]) -> None:
         """Release messages that were leased for a reader that has gone."""
         self.leases.give_up([one.lease_id for one in leased])
-
-    def waiting_alone(self) -> Counter[int]:
-        """Count the waiting requests that belong to no lasting connection, by queue."""
-        return self._room.waiting_alone()
 
     def resume(self, waiter: Waiter) -> None:
         """Let a reader that was stalled take again."""
@@ -280,7 +278,7 @@ class Queues:
         letter: Letter,
         wait: float,
         *,
-        caller: Hashable = None,
+        caller: Caller = NODE,
         is_stalled: Callable[[], bool] = _is_not,
     ) -> list[Message]:
         """Put a request with a new context and wait for its answer: a message in the same queue, for the

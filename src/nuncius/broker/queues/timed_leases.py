@@ -11,6 +11,7 @@ from typing import Any
 
 from nuncius.broker import future
 from nuncius.broker.background.listener import Listener
+from nuncius.broker.caller import NODE, Caller
 from nuncius.broker.errors import InvalidInput, NotHeld
 from nuncius.broker.limits import Limits
 from nuncius.broker.queues.leases import clean
@@ -28,10 +29,17 @@ class TimedLeases:
         self._queues = queues
         self._listener = listener
         self._limits = limits
-        self.on_settled: Callable[[int], None] = lambda count: None
+        self.on_settled: Callable[[Caller, int], None] = lambda caller, count: None
 
     async def lease(
-        self, queue_id: int, receiver: int = 0, *, seconds: float, limit: int = 1, wait: float = 0
+        self,
+        queue_id: int,
+        receiver: int = 0,
+        *,
+        seconds: float,
+        limit: int = 1,
+        wait: float = 0,
+        caller: Caller = NODE,
     ) -> list[Leased]:
         """Lease up to `limit` messages for so many seconds, and wait up to `wait` for the first. When the
         caller is cancelled, they go back and no attempt is counted."""
@@ -43,7 +51,7 @@ class TimedLeases:
             else:
                 done(result)
 
-        waiter = self._queues.lease_soon(queue_id, receiver, arrived, limit=limit, wait=wait)
+        waiter = self._queues.lease_soon(queue_id, receiver, arrived, limit=limit, wait=wait, caller=caller)
         try:
             found = await leased
             return await self._begin(found, seconds) if found else []
@@ -64,12 +72,12 @@ class TimedLeases:
         if leased:
             self._queues.leases.give_up([one.lease_id for one in leased])
 
-    async def settle(self, queue_id: int, lease_ids: Sequence[int]) -> None:
+    async def settle(self, queue_id: int, lease_ids: Sequence[int], *, caller: Caller = NODE) -> None:
         """Acknowledge these leases. Raise NotHeld, and change nothing, if one of them is not held."""
         self._check(lease_ids)
         rows = await self._store.execute(SETTLE_TIMED, queue_id, lease_ids)
         _refuse_if_any(rows[0][0])
-        self.on_settled(len(set(lease_ids)))
+        self.on_settled(caller, len(set(lease_ids)))
 
     async def release(self, queue_id: int, lease_ids: Sequence[int], *, reason: str | None) -> None:
         """Have all of these redelivered: at once and uncounted without a reason, else as failed attempts."""

@@ -1,9 +1,10 @@
 """Waiting readers of a queue, and the line in which they wait."""
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from nuncius.broker.caller import Caller
 from nuncius.broker.queues.balance import Mark
 from nuncius.store.calls.putting import Letter
 
@@ -45,7 +46,7 @@ class Waiter:
         limit: int,
         deadline: float,
         done: Callable[[Any], None],
-        caller: Hashable,
+        caller: Caller,
         leased: bool,
         is_stalled: Callable[[], bool],
     ) -> None:

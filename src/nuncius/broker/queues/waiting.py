@@ -9,7 +9,6 @@ it got before) is passed over until it reads again.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import zip_longest
@@ -57,12 +56,6 @@ class WaitingRoom:
         """End the wait of a reader that has gone, so that it gets no message any more."""
         if not waiter.finished:
             self._finish(waiter)
-
-    def waiting_alone(self) -> Counter[int]:
-        """Count the waiting requests that belong to no lasting connection, by queue."""
-        return Counter(
-            queue_id for queue_id, line in self._waiters.items() for each in line if each.caller is None
-        )
 
     def coming(self, queue_id: int, letters: Sequence[Letter]) -> list[Waiter | None]:
         """Call readers for messages that are on their way into the queue. Return the called readers."""

@@ -5,9 +5,10 @@ not overtake the same caller's earlier calls for a topic that is being looked up
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial
 
+from nuncius.broker.caller import Caller
 from nuncius.broker.names import Names
 from nuncius.broker.topics.topic import Topic
 from nuncius.store.calls.publishing import PublishCall
@@ -29,15 +30,11 @@ class PublishLines:
     def __init__(self, names: Names[Topic], submit: Submit) -> None:
         self._names = names
         self._submit = submit
-        self.lines: dict[Hashable, deque[_Waiting]] = {}
+        self.lines: dict[Caller, deque[_Waiting]] = {}
         """By caller: calls that wait, and all later ones."""
 
     def enter(self, call: PublishCall) -> None:
-        """Submit a call when its topic is known and the same caller's earlier calls are submitted. Calls
-        without a caller have no order among topics."""
-        if call.caller is None:
-            self._names.when_known(call.topic_name, partial(self._submit, call))
-            return
+        """Submit a call when its topic is known and the same caller's earlier calls are submitted."""
         line = self.lines.get(call.caller)
         if line is None:
             known = self._names.known(call.topic_name)

@@ -1,7 +1,7 @@
 """Topics: publish, read, and administration."""
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -11,6 +11,7 @@ import asyncpg
 from nuncius.broker import future
 from nuncius.broker.background.listener import Listener
 from nuncius.broker.background.signals import Signals
+from nuncius.broker.caller import NODE, Caller
 from nuncius.broker.delivery.send_order import SendOrder
 from nuncius.broker.errors import AlreadyExists, InvalidInput, NoSuchTopic
 from nuncius.broker.limits import (
@@ -66,7 +67,7 @@ class Topics:
         partition: int | None = None,
         publisher: Publisher | None = None,
         count: int = 0,
-        caller: Hashable = None,
+        caller: Caller = NODE,
     ) -> None:
         """Publish entries of one topic together. `done` gets a Placed or an exception. The topic is created
         if it does not exist. `count` is the publisher's count for the first entry."""
@@ -87,7 +88,7 @@ class Topics:
         partition: int | None,
         publisher: Publisher | None,
         count: int,
-        caller: Hashable,
+        caller: Caller,
     ) -> PublishCall:
         size = check_bodies(self._limits, bodies) + PER_ENTRY * len(bodies)
         if keys is not None:
@@ -106,7 +107,9 @@ class Topics:
         )
 
     async def prepare(
-        self, publishes: Sequence[tuple[str, bytes, str | None, str | None, Publisher | None, int]]
+        self,
+        publishes: Sequence[tuple[str, bytes, str | None, str | None, Publisher | None, int]],
+        caller: Caller,
     ) -> Publishing:
         """Check the entries of a transaction and choose their partitions."""
         calls = []
@@ -114,7 +117,7 @@ class Topics:
             known = await self.names.find(topic)
             keys = None if key is None else [key]
             call = self._call(
-                topic, [body], lambda _: None, keys, headers and [headers], None, publisher, count, None
+                topic, [body], lambda _: None, keys, headers and [headers], None, publisher, count, caller
             )
             self.place(call, known)
             self._keep_here(call, known)
@@ -225,7 +228,7 @@ class Topics:
         limit: int,
         *,
         wait: float = 0,
-        caller: Hashable = None,
+        caller: Caller = NODE,
         gate: AbstractAsyncContextManager[None] | None = None,
     ) -> Entries | None:
         """Return entries from a position on, or None if none come within the wait. Each look goes through
@@ -246,7 +249,7 @@ class Topics:
             await self._signals.wait(topic.topic_id, version, left)
 
     def fetch_now(
-        self, partition_id: int, position: int, limit: int, caller: Hashable
+        self, partition_id: int, position: int, limit: int, caller: Caller
     ) -> asyncio.Future[Entries | int | None]:
         fetched, done = future.new()
         limit = min(limit, self._limits.max_batch)

@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 from functools import partial
+from itertools import count
 from typing import Any, cast
 
 from nuncius.broker import Broker
+from nuncius.broker.caller import Caller
 from nuncius.broker.errors import NoSuchTopic
 from nuncius.broker.footprint import NO_TRANSPORT, STALLED, STOPPED, Footprint, Watch, cut_offs
 from nuncius.broker.model import Publisher
@@ -15,6 +17,8 @@ from nuncius.cluster.link.codec import Answers, Failed, Found, Look, Moved, Send
 from nuncius.cluster.own_store import OwnStore
 from nuncius.store.calls.fetching import GONE, FetchCall
 
+LINK = "link"
+"""The door of calls that another node has forwarded."""
 MAX_LOOK = 10_000
 CLOSE_SECONDS = 5.0
 
@@ -55,6 +59,8 @@ class LinkServer:
 class Peer(asyncio.Protocol):
     """The connection of another node."""
 
+    _numbers = count(1)
+
     def __init__(self, server: LinkServer) -> None:
         self._server = server
         self._decoder = link_codec.requests()
@@ -68,6 +74,7 @@ class Peer(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
+        self._caller = Caller(LINK, f"{LINK}-{next(self._numbers)}")
         self._loop = asyncio.get_running_loop()
         self._server.peers.add(self)
         self._moved = 0
@@ -99,7 +106,7 @@ class Peer(asyncio.Protocol):
     def _cut_off(self, reason: str) -> None:
         """Abort the connection. The other node sends unanswered requests again."""
         host, port, *_ = self.transport.get_extra_info("peername")
-        cut_offs.note("link", f"{host}:{port}", reason)
+        cut_offs.note(self._caller, f"{host}:{port}", reason)
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -150,7 +157,7 @@ class Peer(asyncio.Protocol):
             else:
                 self._server.publishers.when_known(send.publisher, partial(self._store, send))
         elif own is not None and own.store_id == send.store_id:
-            own.publish(send, partial(self._stored, send.id), self)
+            own.publish(send, partial(self._stored, send.id), self._caller)
         else:
             self._stored(send.id, Moved("this broker has no such store"))
 
@@ -168,7 +175,7 @@ class Peer(asyncio.Protocol):
                 partition=send.partition or None,
                 publisher=publisher,
                 count=send.count,
-                caller=self,
+                caller=self._caller,
             )
         except Exception as error:
             self._stored(send.id, error)
@@ -187,7 +194,7 @@ class Peer(asyncio.Protocol):
             self._answer(link_codec.failure(look.id, Moved("this broker has no store of its own")))
             return
         done = partial(self._found, look.id)
-        own.fetch(FetchCall(done, self, look.partition_id, look.position, min(look.limit, MAX_LOOK)))
+        own.fetch(FetchCall(done, self._caller, look.partition_id, look.position, min(look.limit, MAX_LOOK)))
 
     def _found(self, number: int, result: Any) -> None:
         if result == GONE:

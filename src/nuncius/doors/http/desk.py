@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nuncius.broker import Broker, future
+from nuncius.broker.caller import Caller
 from nuncius.broker.model import Placed, Publisher
 from nuncius.broker.observe.facts import Facts
 from nuncius.broker.observe.paging import Pages
@@ -43,6 +44,7 @@ class Desk:
         headers: Sequence[str | None] | None = None,
         partition: int | None = None,
         publisher: Publisher | None = None,
+        caller: Caller,
     ) -> Placed:
         """Publish messages together; then let the topic grow if it has too many."""
         published, done = future.new()
@@ -55,6 +57,7 @@ class Desk:
             partition=partition,
             publisher=publisher,
             count=0 if publisher is None else 1,
+            caller=caller,
         )
         placed: Placed = await published
         if self.growth.is_due(topic, placed, len(bodies)):

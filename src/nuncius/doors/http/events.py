@@ -53,7 +53,7 @@ async def _send(exchange: Exchange, reader: Reader, confirmed: dict[int, int]) -
     await exchange.more(b": nuncius\n\n")
     while True:
         piece = None
-        waiting = asyncio.ensure_future(reader.next(PIECE, gate=exchange.replies))
+        waiting = asyncio.ensure_future(reader.next(PIECE, exchange.caller, exchange.replies))
         try:
             while piece is None:
                 await asyncio.wait([waiting], timeout=ALIVE_SECONDS)

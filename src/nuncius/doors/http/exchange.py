@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
+from nuncius.broker.caller import Caller
 from nuncius.broker.errors import InvalidInput, TooLarge
 from nuncius.broker.model import Pressure
 from nuncius.doors.http.connection import codings
@@ -58,6 +59,10 @@ class Exchange:
         self.closing = closing
         self.begun = False
         self.status = 500
+
+    @property
+    def caller(self) -> Caller:
+        return self._connection.caller
 
     @property
     def method(self) -> str:

@@ -97,7 +97,7 @@ class Deliveries:
 
     def _confirm(self, subscription: Subscription, packet: packets.Confirm, answer: Any) -> None:
         self._broker.positions.confirm_soon(
-            subscription, packet.partition, packet.position, answer, caller=self._wire
+            subscription, packet.partition, packet.position, answer, caller=self._wire.caller
         )
 
     def _confirmed(self, request: int, cost: int, result: Exception | None) -> None:
@@ -135,7 +135,7 @@ class Deliveries:
                 while delivery.credit <= 0:
                     delivery.credited.clear()
                     await delivery.credited.wait()
-                found = await reader.next(min(BATCH, delivery.credit), self._wire, self._wire.replies)
+                found = await reader.next(min(BATCH, delivery.credit), self._wire.caller, self._wire.replies)
                 delivery.credit -= found.end - found.start
                 answer = wire_entries(delivery.request, found.partition, found.entries)
                 self._wire.send(native.encode(answer))

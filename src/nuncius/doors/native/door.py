@@ -3,6 +3,7 @@
 import logging
 
 from nuncius.broker import Broker
+from nuncius.broker.caller import Caller
 from nuncius.doors.native.session import NATIVE, NativeSession
 from nuncius.doors.tcp import MAX_CONNECTIONS, TcpDoor
 from nuncius.doors.telesto.codec import DETECTION_BYTES, detect
@@ -32,7 +33,7 @@ class Greeting:
                 session = TelestoSession(self._broker, self._wire, detect(heard), self._hold, self._trace)
                 self._hand_over(session, heard)
         elif heard.startswith(MAGIC):
-            self._wire.door = NATIVE
+            self._wire.caller = Caller(NATIVE, f"{NATIVE}-{self._wire.number}")
             self._hand_over(NativeSession(self._broker, self._wire), heard[len(MAGIC) :])
         elif not MAGIC.startswith(heard):
             log.info("a connection that speaks nothing we know")

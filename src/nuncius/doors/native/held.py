@@ -45,12 +45,12 @@ class Held:
     def settle(self, packet: packets.Settle, cost: int) -> None:
         ids = self._claim(packet.leases)
         done = partial(self._done, packet.request, cost, ids)
-        self._leases.settle_soon(ids, done, caller=self._session)
+        self._leases.settle_soon(ids, done, caller=self._session.caller)
 
     def release(self, packet: packets.Release, cost: int) -> None:
         ids = self._claim(packet.leases)
         done = partial(self._done, packet.request, cost, ids)
-        self._leases.release_soon(ids, done, reason=packet.reason, caller=self._session)
+        self._leases.release_soon(ids, done, reason=packet.reason, caller=self._session.caller)
 
     def _claim(self, ids: Sequence[int]) -> list[int]:
         """Remove leases from the held ones, so that they cannot be settled or released a second time."""
@@ -71,7 +71,7 @@ class Held:
             self._session.reply(cost, packets.Done(request))
             return
         if self._is_over:
-            self._leases.give_up(ids, reason=LOST)
+            self._leases.give_up(ids, reason=LOST, caller=self._session.caller)
         else:
             self._ids.update(ids)
         self._session.fail(request, cost, result)
@@ -80,5 +80,5 @@ class Held:
         """Return all messages to their queues: the connection has ended."""
         self._is_over = True
         if self._ids:
-            self._leases.give_up(list(self._ids), reason=LOST)
+            self._leases.give_up(list(self._ids), reason=LOST, caller=self._session.caller)
             self._ids.clear()

@@ -21,7 +21,7 @@ async def ask(session: "Session", packet: packets.Ask) -> Packet:
         queue.queue_id,
         letter,
         seconds(packet.wait_ms),
-        caller=session,
+        caller=session.caller,
         is_stalled=session.wire.is_stalled,
     )
     return packets.Messages(packet.request, [wire_message(m) for m in answers])
@@ -71,7 +71,7 @@ async def identify(session: "Session", packet: packets.Identify) -> Packet:
         if session.client.name == packet.client:
             return packets.Number(packet.request, session.client.client_id)
         raise InvalidInput("this connection has a client already")
-    session.client = await session.broker.clients.find_or_register(packet.client, packet.mode)
+    session.stand_for(await session.broker.clients.find_or_register(packet.client, packet.mode))
     return packets.Number(packet.request, session.client.client_id)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from nuncius import __version__
 from nuncius.broker import Broker
 from nuncius.broker.errors import InvalidInput, NotAllowed
-from nuncius.broker.model import FULL, Client, Letter, Publisher, Queue, Stored
+from nuncius.broker.model import FULL, READ_ONLY, Client, Letter, Publisher, Queue, Stored
 from nuncius.doors.native.delivery import Deliveries
 from nuncius.doors.native.errors import error_packet
 from nuncius.doors.native.held import Held
@@ -28,12 +28,10 @@ REQUEST_COST = 300  # bytes of memory per open request, besides its frame
 
 
 class NativeSession:
-    counted_as = NATIVE
-    """The listener under which its messages are counted. Telesto's sessions share its port and package."""
-
     def __init__(self, broker: Broker, wire: Wire) -> None:
         self.broker = broker
         self.wire = wire
+        self.caller = wire.caller
         self.client = ANONYMOUS
         self.publisher: Publisher | None = None
         self._welcomed = False
@@ -149,7 +147,7 @@ class NativeSession:
             partition=packet.partition or None,
             publisher=self._counting(packet.count),
             count=packet.count,
-            caller=self,
+            caller=self.caller,
         )
 
     def _published(self, request: int, cost: int, placed: Any) -> None:
@@ -213,7 +211,7 @@ class NativeSession:
             return
         try:
             self.broker.queues.put_soon(
-                queue.queue_id, letters, done, publisher=publisher, count=packet.count, caller=self
+                queue.queue_id, letters, done, publisher=publisher, count=packet.count, caller=self.caller
             )
         except Exception as error:
             done(error)
@@ -227,7 +225,9 @@ class NativeSession:
 
     async def _put_into_all(self, packet: packets.Put, letter: Letter, publisher: Publisher | None) -> Packet:
         ids = [(await self.broker.queues.names.find(name)).queue_id for name in packet.queues]
-        stored = await self.broker.queues.put_into_all(ids, letter, publisher=publisher, count=packet.count)
+        stored = await self.broker.queues.put_into_all(
+            ids, letter, publisher=publisher, count=packet.count, caller=self.caller
+        )
         return packets.PutDone(packet.request, list(stored.ids), stored.skipped)
 
     def _stored(self, request: int, cost: int, counted: bool, stored: Stored | Exception) -> None:
@@ -244,6 +244,11 @@ class NativeSession:
         task = self._tasks.get(request)
         if task is not None:
             task.cancel()
+
+    def stand_for(self, client: Client) -> None:
+        """Set the client of this connection."""
+        self.client = client
+        self.caller.client, self.caller.is_read_only = client.name, client.mode == READ_ONLY
 
     def may_write(self) -> None:
         if self.client.mode != FULL:
@@ -303,7 +308,7 @@ class NativeSession:
         if self._welcomed:
             raise InvalidInput("we have met")
         if packet.client:
-            self.client = await self.broker.clients.find_or_register(packet.client, packet.mode)
+            self.stand_for(await self.broker.clients.find_or_register(packet.client, packet.mode))
         if packet.publisher:
             self.publisher = await self.broker.publishers.find(packet.publisher, lasting=packet.lasting)
         self._welcomed = self.wire.is_greeted = True

@@ -95,7 +95,7 @@ class Takes:
                 mode=packet.mode,
                 limit=packet.limit,
                 wait=seconds(packet.wait_ms),
-                caller=self._session,
+                caller=self._session.caller,
                 is_stalled=self._session.wire.is_stalled,
             )
         return self._queues.lease_soon(
@@ -104,7 +104,7 @@ class Takes:
             answer,
             limit=packet.limit,
             wait=seconds(packet.wait_ms),
-            caller=self._session,
+            caller=self._session.caller,
             is_stalled=self._session.wire.is_stalled,
         )
 

@@ -36,7 +36,7 @@ async def fetch(session: "Session", packet: packets.Fetch) -> Packet:
         packet.position,
         packet.limit,
         wait=wait,
-        caller=session,
+        caller=session.caller,
         gate=session.replies,
     )
     if entries is None:

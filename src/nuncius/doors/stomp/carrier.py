@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from nuncius.broker.caller import Caller
 from nuncius.broker.footprint import Footprint
 from nuncius.doors.replies import Replies
 
 
 class Carrier(Protocol):
+    caller: Caller
     footprint: Footprint
     replies: Replies
     on_end: Callable[[], bool]

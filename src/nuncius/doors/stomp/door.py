@@ -47,7 +47,7 @@ class Greeting:
                 self._wire.footprint.begin(self._splitter.incomplete)
 
     def _welcome(self, piece: bytes, headers: dict[str, str]) -> None:
-        self._wire.known_as = headers.get("login", "")[:255]
+        self._wire.caller.client = headers.get("login", "")[:255]
         try:
             introduction = introduce(headers, self._door.heart_beat_ms)
         except ProtocolError as error:

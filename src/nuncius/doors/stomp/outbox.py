@@ -9,11 +9,12 @@ other, the new ones wait until the others are stored.
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from nuncius.broker import Broker
+from nuncius.broker.caller import Caller
 from nuncius.broker.errors import NoSuchQueue
 from nuncius.broker.model import Letter, Publisher, Queue
 from nuncius.doors.stomp.background import Background
@@ -40,7 +41,7 @@ class _Posting:
 
 
 class Outbox:
-    def __init__(self, broker: Broker, login: str, caller: Hashable, background: Background) -> None:
+    def __init__(self, broker: Broker, login: str, caller: Caller, background: Background) -> None:
         self._broker = broker
         self._login = login
         self._caller = caller

@@ -52,9 +52,9 @@ class StompSession:
         self._is_over = False  # no more frames are handled
         self._has_failed = False
         self._farewell: str | None = LOST
-        self._outbox = Outbox(broker, introduction.login, self, background)
-        self._transactions = Transactions(broker, self._outbox, carrier.footprint)
-        self._subscribing = Subscribing(broker, carrier, introduction, background, self, self._break_off)
+        self._outbox = Outbox(broker, introduction.login, carrier.caller, background)
+        self._transactions = Transactions(broker, self._outbox, carrier)
+        self._subscribing = Subscribing(broker, carrier, introduction, background, self._break_off)
         self._heart_beat = HeartBeat(
             introduction.rhythm, carrier, background, self._is_busy, self._found_dead
         )

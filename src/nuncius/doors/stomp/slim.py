@@ -147,7 +147,9 @@ class SlimSession:
 
     def _publish(self, topic: str, body: bytes, answer: Answer) -> None:
         try:
-            self._broker.topics.publish_soon(topic, [body], partial(self._published, answer), caller=self)
+            self._broker.topics.publish_soon(
+                topic, [body], partial(self._published, answer), caller=self._carrier.caller
+            )
         except Exception as error:
             self._published(answer, error)
 
@@ -177,7 +179,7 @@ class SlimSession:
             f"stomp/{self._session}/{topic}"[:255].rstrip(),
             partial(self._push, head),
             gate=self._carrier.replies,
-            caller=self,
+            caller=self._carrier.caller,
             ended=partial(self._ended, topic),
         )
         self._audience.come(topic)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nuncius.broker import Broker, future
-from nuncius.broker.footprint import Footprint
+from nuncius.doors.stomp.carrier import Carrier
 from nuncius.doors.stomp.destinations import Destination
 from nuncius.doors.stomp.errors import Refused
 from nuncius.doors.stomp.frames.codec import Frame
@@ -35,11 +35,12 @@ class OpenTransaction:
 
 
 class Transactions:
-    def __init__(self, broker: Broker, outbox: Outbox, footprint: Footprint) -> None:
+    def __init__(self, broker: Broker, outbox: Outbox, carrier: Carrier) -> None:
         self._broker = broker
         self._outbox = outbox
         self._open: dict[str, OpenTransaction] = {}
-        self._footprint = footprint
+        self._caller = carrier.caller
+        self._footprint = carrier.footprint
         self._size = 0
         self._steps = 0
 
@@ -68,7 +69,7 @@ class Transactions:
 
     async def commit(self, transaction: OpenTransaction) -> None:
         try:
-            steps = self._broker.transaction()
+            steps = self._broker.transaction(caller=self._caller)
             for to, message in transaction.messages:
                 queue, publisher = await self._outbox.resolve(to, message)
                 count = 0 if publisher is None else 1

@@ -120,7 +120,8 @@ async def get_messages(session: "Session", packet: table.GetMessages) -> Answer:
 
 async def put_into_several(session: "Session", packet: table.PutMessage) -> Answer:
     queue_ids = [packet.message.queue_id, *packet.queue_ids]
-    await session.broker.queues.put_into_all(queue_ids, session.letter(packet.message))
+    letter = session.letter(packet.message)
+    await session.broker.queues.put_into_all(queue_ids, letter, caller=session.caller)
     return table.Success(packet.packet_id)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from nuncius.broker import Broker
 from nuncius.broker.errors import InvalidInput, NoSuchQueue, NotAllowed
-from nuncius.broker.model import BY_PRIORITY, FULL, Client, Letter, Message, Stored, Waiter
+from nuncius.broker.model import BY_PRIORITY, FULL, READ_ONLY, Client, Letter, Message, Stored, Waiter
 from nuncius.broker.observe.consumers import Consumed
 from nuncius.doors.telesto import table
 from nuncius.doors.telesto.codec import Broken, Codec, DoesNotFit, Event, Unreadable
@@ -53,6 +53,7 @@ class TelestoSession:
     ) -> None:
         self.broker = broker
         self.wire = wire
+        self.caller = wire.caller
         self.codec = Codec(dialect)
         self._hold = hold
         self._watch = None if trace is None else Stopwatch(trace)
@@ -73,6 +74,7 @@ class TelestoSession:
     def stand_for(self, client: Client | None) -> None:
         """Set the client of this connection, and the requests that it may make."""
         self.client = client or NOBODY
+        self.caller.client, self.caller.is_read_only = self.client.name, self.client.mode == READ_ONLY
         self._direct: dict[type[Any], Callable[[Any], None]] = {table.Ping: self._ping}
         self._others = BEFORE_AUTHENTICATION
         if client is not None:
@@ -249,7 +251,7 @@ class TelestoSession:
             self._start(self._work(packet, self._others[table.PutMessage](self, packet)))
         else:
             self.broker.queues.put_soon(
-                packet.message.queue_id, [letter], partial(self._stored, packet), caller=self
+                packet.message.queue_id, [letter], partial(self._stored, packet), caller=self.caller
             )
 
     def _stored_by_now(self) -> None:
@@ -285,7 +287,7 @@ class TelestoSession:
             context=context,
             mode=mode,
             wait=self._hold,
-            caller=self,
+            caller=self.caller,
         )
 
     def _taken(self, packet: Request, taken: list[Message] | Exception) -> None:

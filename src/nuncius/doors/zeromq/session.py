@@ -208,7 +208,7 @@ class ZeromqSession:
             request.count,
             request.body,
             partial(self._was_put, asked),
-            caller=self,
+            caller=self._wire.caller,
         )
 
     def _was_put(self, asked: Asked, turn: Turn | Exception) -> None:
@@ -233,7 +233,7 @@ class ZeromqSession:
                 request.id,
                 partial(self._got, asked),
                 wait=0.0 if self._closing else request.wait if wait is None else wait,
-                caller=self,
+                caller=self._wire.caller,
             )
         except InvalidInput:
             self._gets.discard(asked)

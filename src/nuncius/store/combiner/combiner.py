@@ -58,7 +58,7 @@ class Call:
         repeatable: bool,
     ) -> None:
         self.done = done
-        self.caller = caller  # callers take turns when not all calls fit into a batch
+        self.caller: Any = caller  # callers take turns when not all calls fit into a batch
         self.key = key  # calls with the same key stay in order
         self.rows = rows
         self.size = size
@@ -75,6 +75,10 @@ Execute = Callable[[Connection, Sequence[C], bool], Awaitable[Sequence[Any]]]
 Observe = Callable[[float, Sequence[Any], Sequence[Any]], None]
 
 
+def not_observed(seconds: float, calls: Sequence[Any], results: Sequence[Any]) -> None:
+    """Do nothing after a batch."""
+
+
 class Combiner(Generic[C]):
     def __init__(
         self,
@@ -86,7 +90,7 @@ class Combiner(Generic[C]):
         order: Callable[[C], int] | None = None,
         max_rows: int = MAX_ROWS,
         max_bytes: int = MAX_BYTES,
-        observe: Observe = lambda seconds, calls, results: None,
+        observe: Observe = not_observed,
     ) -> None:
         self._execute = execute
         self._observe = observe

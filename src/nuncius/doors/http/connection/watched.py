@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from nuncius.broker import Broker
+from nuncius.broker.caller import Caller
 from nuncius.broker.footprint import LATE, SMALL, STALLED, STOPPED, Footprint, Watch, cut_offs
 from nuncius.doors.http.connection.corked import Corked
 from nuncius.doors.http.errors import Problem, Word
@@ -20,12 +21,16 @@ from nuncius.doors.replies import Replies
 
 _TIMEOUT: tuple[bytes, Word] = (b"408 Request Timeout", "timeout")
 _NO_ROOM: tuple[bytes, Word] = (b"503 Service Unavailable", "unavailable")
+WEBSOCKET = Caller("http", "websocket")  # the session behind it has a caller of its own
 _LAST_ANSWER = (
     b"HTTP/1.1 %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
 )
 
 
 class WatchedHttp(HttpToolsProtocol):
+    caller: Caller
+    """Set when the connection is made."""
+
     def __init__(self, broker: Broker, watch: Watch, **options: Any) -> None:
         super().__init__(**options)
         self._broker = broker
@@ -123,7 +128,7 @@ class WatchedHttp(HttpToolsProtocol):
         return self.bytes_in + self._corked.bytes_out
 
     def _cut_off(self, reason: str) -> None:
-        _note(self.client, reason)
+        cut_offs.note(self.caller, peer_of(self), reason)
         cycle = self.cycle
         is_answering = self._has_asked and not (cycle.response_complete or cycle.more_body)
         if is_answering or self.footprint.unread > SMALL:
@@ -211,9 +216,10 @@ class WatchedWebSocket(WebSocketsSansIOProtocol):
         return self._bytes_in + self._corked.bytes_out
 
     def _cut_off(self, reason: str) -> None:
-        _note(self.client, reason)
+        cut_offs.note(WEBSOCKET, peer_of(self), reason)
         self.transport.abort()
 
 
-def _note(client: tuple[str, int] | None, reason: str) -> None:
-    cut_offs.note("http", f"{client[0]}:{client[1]}" if client else "", reason)
+def peer_of(connection: HttpToolsProtocol | WebSocketsSansIOProtocol) -> str:
+    """Return the client's address, HOST:PORT; empty if unknown."""
+    return f"{connection.client[0]}:{connection.client[1]}" if connection.client else ""

@@ -129,10 +129,12 @@ class Report:
         key = identity.check(exchange.header(identity.HEADER))
         chosen = partition(fields.partition, topic)
         if key is None:
-            await self._desk.publish(topic, (body,), partition=chosen)
+            await self._desk.publish(topic, (body,), partition=chosen, caller=exchange.caller)
         else:
             publisher = await self._desk.identity(key, (body, chosen), "producer", str(producer_id))
-            await self._desk.publish(topic, (body,), partition=chosen, publisher=publisher)
+            await self._desk.publish(
+                topic, (body,), partition=chosen, publisher=publisher, caller=exchange.caller
+            )
         if fields.says_topic_name if self._sentences is None else self._sentences:
             await succeed(exchange, message=f"Producer ID {producer_id} published in topic {topic}")
         else:
@@ -160,7 +162,7 @@ class Report:
         consumer = await self._consumer(fields)
         key = identity.check(exchange.header(identity.HEADER))
         consumed, done = future.new()
-        self._broker.consuming.consume_soon(consumer, done, key=key)
+        self._broker.consuming.consume_soon(consumer, done, key=key, caller=exchange.caller)
         try:
             body: bytes | None = await consumed
         except NoSuchConsumer:

@@ -78,7 +78,7 @@ async def read_as_member(
     """Messages of the member's partitions that are not confirmed yet. A request marks the previous batch as
     processed: partitions due to other members move to them."""
     await desk.broker.groups.check(member, topic, subscription)
-    reading = desk.broker.groups.read(member, query.limit, query.wait)
+    reading = desk.broker.groups.read(member, query.limit, query.wait, caller=exchange.caller)
     portion = await exchange.while_connected(reading) if query.wait else await reading
     messages = [message for place in portion.entries for message in messages_of(*place)]
     return Portion(portion.generation, list(portion.partitions), messages)

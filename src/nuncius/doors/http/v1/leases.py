@@ -64,18 +64,24 @@ async def lease_messages(desk: Desk, queue: Name, body: Leasing, exchange: Excha
     found = await find_queue(desk, queue)
     receiver = await client_id(desk, body.receiver)
     leasing = desk.broker.timed_leases.lease(
-        found.queue_id, receiver, seconds=body.seconds, limit=body.limit, wait=body.wait
+        found.queue_id,
+        receiver,
+        seconds=body.seconds,
+        limit=body.limit,
+        wait=body.wait,
+        caller=exchange.caller,
     )
-    leased = await exchange.while_connected(leasing) if body.wait else await leasing
+    with desk.broker.consumers.of_queue(found.queue_id):
+        leased = await exchange.while_connected(leasing) if body.wait else await leasing
     return LeasedMessages([_message(each) for each in leased])
 
 
 @operation("POST", "/v1/queues/{queue}/settle", status=204)
-async def settle_leases(desk: Desk, queue: Name, body: Settling) -> None:
+async def settle_leases(desk: Desk, queue: Name, body: Settling, exchange: Exchange) -> None:
     """Remove leased messages for good: the client is done with them. If it is too late for one of them,
     nothing changes."""
     found = await find_queue(desk, queue)
-    await desk.broker.timed_leases.settle(found.queue_id, body.leases)
+    await desk.broker.timed_leases.settle(found.queue_id, body.leases, caller=exchange.caller)
 
 
 @operation("POST", "/v1/queues/{queue}/release", status=204)

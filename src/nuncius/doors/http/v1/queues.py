@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from nuncius.broker import future
+from nuncius.broker.caller import Caller
 from nuncius.broker.limits import decode_headers, encode_headers
 from nuncius.broker.model import BY_PRIORITY, BY_TIME, Letter, Queue, QueueInfo
 from nuncius.broker.model import Message as Taken
@@ -144,15 +145,16 @@ async def purge_queue(desk: Desk, queue: Name) -> Removed:
 
 
 @operation("POST", "/v1/queues/{queue}/messages", status=201)
-async def put_message(desk: Desk, queue: Name, body: NewLetter, key: str | None) -> Put:
+async def put_message(desk: Desk, queue: Name, body: NewLetter, key: str | None, exchange: Exchange) -> Put:
     """Put a message into a queue."""
-    return await _put(desk, queue, [await _letter(desk, body)], key, (body,))
+    return await _put(desk, queue, [await _letter(desk, body)], key, (body,), exchange.caller)
 
 
 @operation("POST", "/v1/queues/{queue}/messages/batch", status=201)
-async def put_messages(desk: Desk, queue: Name, body: NewLetters, key: str | None) -> Put:
+async def put_messages(desk: Desk, queue: Name, body: NewLetters, key: str | None, exchange: Exchange) -> Put:
     """Put messages into a queue, all or none."""
-    return await _put(desk, queue, [await _letter(desk, each) for each in body.messages], key, body.messages)
+    letters = [await _letter(desk, each) for each in body.messages]
+    return await _put(desk, queue, letters, key, body.messages, exchange.caller)
 
 
 @operation("POST", "/v1/queues/{queue}/messages/raw", status=201)
@@ -162,7 +164,7 @@ async def put_raw(
     """Put the request's body into a queue as one message. Its content type is kept with it."""
     headers = raw_headers(exchange)
     letter = Letter(raw, query.priority, headers=headers[0] if headers else None)
-    return await _put(desk, queue, [letter], key, (raw, query, headers))
+    return await _put(desk, queue, [letter], key, (raw, query, headers), exchange.caller)
 
 
 @operation("GET", "/v1/queues/{queue}/messages")
@@ -186,8 +188,10 @@ async def take_messages(desk: Desk, queue: Name, body: Taking, exchange: Exchang
         mode=BY_PRIORITY if body.order == "priority" else BY_TIME,
         limit=body.limit,
         wait=body.wait,
+        caller=exchange.caller,
     )
-    messages = await exchange.while_connected(taking) if body.wait else await taking
+    with desk.broker.consumers.of_queue(found.queue_id):
+        messages = await exchange.while_connected(taking) if body.wait else await taking
     return QueueMessages([queue_message(each) for each in messages])
 
 
@@ -210,13 +214,20 @@ async def _letter(desk: Desk, new: NewLetter) -> Letter:
 
 
 async def _put(
-    desk: Desk, name: str, letters: list[Letter], key: str | None, content: Sequence[object]
+    desk: Desk,
+    name: str,
+    letters: list[Letter],
+    key: str | None,
+    content: Sequence[object],
+    caller: Caller,
 ) -> Put:
     queue = await find_queue(desk, name)
     publisher = None if key is None else await desk.identity(key, content, "queue", name)
     stored, done = future.new()
     count = 0 if publisher is None else 1
-    desk.broker.queues.put_soon(queue.queue_id, letters, done, publisher=publisher, count=count)
+    desk.broker.queues.put_soon(
+        queue.queue_id, letters, done, publisher=publisher, count=count, caller=caller
+    )
     return Put(list((await stored).ids))
 
 

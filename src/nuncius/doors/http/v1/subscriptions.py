@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from nuncius.broker import future
+from nuncius.broker.caller import Caller
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription
 from nuncius.broker.model import Reader, SubscriptionInfo
 from nuncius.doors.http import events
@@ -26,7 +27,6 @@ from nuncius.doors.http.v1.model import (
     Wait,
     messages_of,
 )
-from nuncius.doors.replies import Replies
 
 
 class NewSubscription(msgspec.Struct, forbid_unknown_fields=True):
@@ -116,38 +116,38 @@ async def read_subscription(
     desk: Desk, topic: Name, subscription: Name, query: Page, exchange: Exchange
 ) -> Messages:
     """Messages that are not confirmed yet. Reading does not move the subscription; confirming does."""
-    work = _read(desk, topic, subscription, query, exchange.replies)
+    work = _read(desk, topic, subscription, query, exchange)
     return await exchange.while_connected(work) if query.wait else await work
 
 
-async def _read(desk: Desk, topic: str, subscription: str, page: Page, replies: Replies) -> Messages:
+async def _read(desk: Desk, topic: str, subscription: str, page: Page, exchange: Exchange) -> Messages:
     reader = await desk.broker.subscriptions.reader(await desk.broker.subscriptions.find(topic, subscription))
-    async with replies:  # without a deadline: there is no false "nothing"
-        found = await _look(reader, page.limit, desk.broker.limits.max_body)
+    async with exchange.replies:  # without a deadline: there is no false "nothing"
+        found = await _look(reader, page.limit, desk.broker.limits.max_body, exchange.caller)
     if not found and page.wait:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(page.wait):
-                piece = await reader.next(page.limit, gate=replies)
+                piece = await reader.next(page.limit, exchange.caller, exchange.replies)
                 found = list(messages_of(piece.partition, piece.entries))
     return Messages(found)
 
 
-async def _look(reader: Reader, limit: int, room: int) -> list[Message]:
+async def _look(reader: Reader, limit: int, room: int, caller: Caller) -> list[Message]:
     """Return messages of all partitions, about as many bytes as there is room for; the rest comes with the
     next request."""
     found: list[Message] = []
-    piece = await reader.look(limit)
+    piece = await reader.look(limit, caller)
     while piece is not None:
         found += messages_of(piece.partition, piece.entries)
         room -= sum(map(len, piece.entries.bodies))
         if len(found) >= limit or room <= 0:
             break
-        piece = await reader.look(limit - len(found))
+        piece = await reader.look(limit - len(found), caller)
     return found
 
 
 @operation("POST", "/v1/topics/{topic}/subscriptions/{subscription}/confirm", status=204)
-async def confirm(desk: Desk, topic: Name, subscription: Name, body: Positions) -> None:
+async def confirm(desk: Desk, topic: Name, subscription: Name, body: Positions, exchange: Exchange) -> None:
     """Confirm everything below these positions. Positions only go forward."""
     found = await desk.broker.subscriptions.find(topic, subscription)
     confirming = []
@@ -155,7 +155,7 @@ async def confirm(desk: Desk, topic: Name, subscription: Name, body: Positions) 
         found.topic.partition_id(each.partition)  # all exist, or none is confirmed
     for each in body.positions:
         confirmed, done = future.new()
-        desk.broker.positions.confirm_soon(found, each.partition, each.position, done)
+        desk.broker.positions.confirm_soon(found, each.partition, each.position, done, caller=exchange.caller)
         confirming.append(confirmed)
     for result in await asyncio.gather(*confirming, return_exceptions=True):
         if isinstance(result, BaseException):

@@ -157,25 +157,39 @@ async def purge_topic(desk: Desk, topic: Name) -> Removed:
 
 @operation("POST", "/v1/topics/{topic}/messages", status=201)
 async def publish(
-    desk: Desk, topic: Name, query: PublishOptions, body: NewMessage, key: str | None
+    desk: Desk, topic: Name, query: PublishOptions, body: NewMessage, key: str | None, exchange: Exchange
 ) -> Published:
     """Publish a message. The topic is created if there is none of that name."""
     bodies, keys, headers = columns((body,))
     publisher = None if key is None else await desk.identity(key, (body, query), "topic", topic)
     placed = await desk.publish(
-        topic, bodies, keys=keys, headers=headers, partition=query.partition, publisher=publisher
+        topic,
+        bodies,
+        keys=keys,
+        headers=headers,
+        partition=query.partition,
+        publisher=publisher,
+        caller=exchange.caller,
     )
     return Published(spots(placed, 1)[0])
 
 
 @operation("POST", "/v1/topics/{topic}/messages/batch", status=201)
-async def publish_batch(desk: Desk, topic: Name, body: NewMessages, key: str | None) -> PublishedBatch:
+async def publish_batch(
+    desk: Desk, topic: Name, body: NewMessages, key: str | None, exchange: Exchange
+) -> PublishedBatch:
     """Publish messages together, all or none."""
     bodies, keys, headers = columns(body.messages)
     content = (*body.messages, body.partition)
     publisher = None if key is None else await desk.identity(key, content, "topic", topic)
     placed = await desk.publish(
-        topic, bodies, keys=keys, headers=headers, partition=body.partition, publisher=publisher
+        topic,
+        bodies,
+        keys=keys,
+        headers=headers,
+        partition=body.partition,
+        publisher=publisher,
+        caller=exchange.caller,
     )
     return PublishedBatch(spots(placed, len(bodies)))
 
@@ -194,6 +208,7 @@ async def publish_raw(
         headers=headers,
         partition=query.partition,
         publisher=publisher,
+        caller=exchange.caller,
     )
     return Published(spots(placed, 1)[0])
 
@@ -205,7 +220,13 @@ async def read_partition(
     """Messages of a partition from an offset on."""
     found = await desk.broker.topics.existing(topic)
     reading = desk.broker.topics.fetch(
-        found, partition, query.offset, query.limit, wait=query.wait, gate=exchange.replies
+        found,
+        partition,
+        query.offset,
+        query.limit,
+        wait=query.wait,
+        caller=exchange.caller,
+        gate=exchange.replies,
     )
     entries = await exchange.while_connected(reading) if query.wait else await reading
     return Messages([] if entries is None else list(messages_of(partition, entries)))
@@ -215,7 +236,9 @@ async def read_partition(
 async def read_raw(desk: Desk, topic: Name, partition: Number, offset: Offset, exchange: Exchange) -> Raw:
     """One message, unmodified, with the content type that it was published with."""
     found = await desk.broker.topics.existing(topic)
-    entries = await desk.broker.topics.fetch(found, partition, offset, 1, gate=exchange.replies)
+    entries = await desk.broker.topics.fetch(
+        found, partition, offset, 1, caller=exchange.caller, gate=exchange.replies
+    )
     if entries is None or entries.first_offset != offset:
         raise Failed(404, "not_found", f"partition {partition} has no message {offset}")
     return Raw(entries.bodies[0], content_type(entries))

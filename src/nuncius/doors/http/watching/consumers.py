@@ -52,8 +52,7 @@ async def get_consumers(desk: Desk) -> ConsumersHere:
 
 def _count(broker: Broker) -> Counted:
     """Count the consumers of this process."""
-    consumers = broker.consumers
-    return Counted(dict(consumers.queues + broker.queues.waiting_alone()), dict(consumers.subscriptions))
+    return Counted(dict(broker.consumers.queues), dict(broker.consumers.subscriptions))
 
 
 def _sorted(counts: Counter[int]) -> list[ConsumersOf]:

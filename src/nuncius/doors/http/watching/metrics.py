@@ -73,16 +73,15 @@ class _Combiners(Collector):
         self._broker = broker
 
     def collect(self) -> Iterable[Metric]:
-        combiners = self._broker.store.combiners
         batches = CounterMetricFamily(
             "nuncius_combiner_batches", "Batches sent to the store.", labels=("combiner",)
         )
         rows = CounterMetricFamily(
             "nuncius_combiner_rows", "Rows in these batches, or calls.", labels=("combiner",)
         )
-        for name, combiner in combiners.items():
-            batches.add_metric((name,), combiner.batches)
-            rows.add_metric((name,), combiner.rows)
+        for name, (sent, held) in self._broker.store.batches().items():
+            batches.add_metric((name,), sent)
+            rows.add_metric((name,), held)
         yield batches
         yield rows
         totals = self._broker.counters.totals

@@ -143,9 +143,9 @@ def _count(broker: Broker, seconds: float) -> Counted:
         ],
         rates.queues,
         {
-            name: (combiner.batches, combiner.rows, rates.buckets.get(name, []))
-            for name, combiner in broker.store.combiners.items()
-            if combiner.batches
+            name: (batches, rows, rates.buckets.get(name, []))
+            for name, (batches, rows) in broker.store.batches().items()
+            if batches
         },
     )
 

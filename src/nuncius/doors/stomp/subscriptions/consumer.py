@@ -1,7 +1,7 @@
 """Data that subscriptions to topics and to queues share: their connection, and the first lines of their
 frames."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from nuncius.broker import Broker
@@ -15,7 +15,6 @@ class Consumer:
     broker: Broker
     carrier: Carrier
     background: Background
-    caller: Hashable
     ended: Callable[[Exception], None]
     """Called when the subscription fails."""
     version: Version

@@ -61,7 +61,7 @@ class QueueSubscription:
             done,
             limit=self._limit(),
             wait=LEASE_SECONDS,
-            caller=self._consumer.caller,
+            caller=self._consumer.carrier.caller,
         )
         return await leased  # type: ignore[no-any-return]
 
@@ -93,7 +93,7 @@ class QueueSubscription:
             self._consumer.carrier.send(b"".join(frames))
             self._typical_size = max(1, sum(map(len, frames)) // len(leased))
         if done_with:
-            self._consumer.broker.leases.finish(done_with)
+            self._consumer.broker.leases.finish(done_with, caller=self._consumer.carrier.caller)
 
     # Acknowledgements
 
@@ -112,7 +112,7 @@ class QueueSubscription:
         """Settle the claimed messages, or release them as failed if there is a reason."""
         leases = [delivery.place for delivery in claimed]
         finish = partial(self._acknowledged, claimed, done)
-        caller = self._consumer.caller
+        caller = self._consumer.carrier.caller
         if reason is None:
             self._consumer.broker.leases.settle_soon(leases, finish, caller=caller)
         else:
@@ -157,7 +157,7 @@ class QueueSubscription:
             leased, done = future.new()
             limit = min(self._limit(), left)
             self._consumer.broker.queues.lease_soon(
-                self._queue.queue_id, 0, done, limit=limit, caller=self._consumer.caller
+                self._queue.queue_id, 0, done, limit=limit, caller=self._consumer.carrier.caller
             )
             found = await leased
             self._deliver(found)
@@ -180,4 +180,4 @@ class QueueSubscription:
 
     def _give_up(self, leases: Sequence[int], reason: str | None) -> None:
         if leases:
-            self._consumer.broker.leases.give_up(leases, reason=reason)
+            self._consumer.broker.leases.give_up(leases, reason=reason, caller=self._consumer.carrier.caller)

@@ -1,7 +1,7 @@
 """Handle SUBSCRIBE and UNSUBSCRIBE, and find the subscription of an ACK."""
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from nuncius.broker import Broker
@@ -64,7 +64,6 @@ class Subscribing:
         carrier: Carrier,
         introduction: Introduction,
         background: Background,
-        caller: Hashable,
         ended: Callable[[Exception], None],
     ) -> None:
         self._version = introduction.version
@@ -75,9 +74,7 @@ class Subscribing:
         self._heard: set[Destination] = set()  # of non-durable subscriptions without ACK
         self._sent_to: set[Destination] = set()  # those of `_heard` that the connection has sent to
         self._is_over = False
-        self._pattern = Consumer(
-            broker, carrier, background, caller, ended, self._version, 0, b"", False, False
-        )
+        self._pattern = Consumer(broker, carrier, background, ended, self._version, 0, b"", False, False)
 
     async def subscribe(self, frame: Frame) -> None:
         wish = self._wish(frame)

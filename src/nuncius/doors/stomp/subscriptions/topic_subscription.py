@@ -36,7 +36,7 @@ class TopicSubscription:
             acknowledged=consumer.is_acknowledged,
             prefetch=prefetch,
             gate=consumer.carrier.replies,
-            caller=consumer.caller,
+            caller=consumer.carrier.caller,
             ended=consumer.ended,
         )
 

@@ -1,0 +1,28 @@
+"""The origin of a call to the broker."""
+
+from dataclasses import dataclass
+
+ANONYMOUS = "anonymous"
+
+
+@dataclass(slots=True, eq=False)
+class Caller:
+    """A client's connection, or the node itself, as the broker sees it.
+
+    A listener makes one per connection and passes it with every call. Messages count under its door, calls of
+    different callers share batches fairly, and calls of one caller keep their order. It is compared by
+    identity: a client that connects again is another caller.
+    """
+
+    door: str
+    """The name of its listener in counters, metrics and options."""
+    connection: str
+    """The id of its connection, as in the list of connections."""
+    client: str = ""
+    """The name by which the client introduced itself; empty if it did not."""
+    is_read_only: bool = False
+    account: str = ANONYMOUS
+
+
+NODE = Caller("node", "node")
+"""The node's own work: duties, and messages that go back to their queue."""
