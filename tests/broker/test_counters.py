@@ -1,14 +1,12 @@
 """What a node counts: once each, by door and kind, with rates and latencies of the last minute."""
 
-from typing import Any
-
 import pytest
 
 from nuncius.broker import Broker, future
+from nuncius.broker.caller import NODE, Caller
 from nuncius.broker.model import Letter, Stored
 from nuncius.broker.observe.counters import MOST_QUEUES, Counters
 from nuncius.broker.observe.counters_model import EDGES, quantile
-from nuncius.doors.zeromq.session import ZeromqSession
 from nuncius.store.calls.keys import APPEND, POST, Keys, Mention, WriteCall
 from nuncius.store.calls.putting import PutCall
 
@@ -21,11 +19,7 @@ class Clock:
         return self.now
 
 
-class Caller:
-    """Somebody in process; it lives in no door's package."""
-
-
-async def put(broker: Broker, queue_id: int, letters: list[Letter], caller: Any = None) -> None:
+async def put(broker: Broker, queue_id: int, letters: list[Letter], caller: Caller = NODE) -> None:
     stored, done = future.new()
     broker.queues.put_soon(queue_id, letters, done, caller=caller)
     await stored
@@ -55,7 +49,7 @@ async def test_messages_are_counted(broker: Broker) -> None:
         "read": 2,
     }
     assert broker.counters.queues == {queue.queue_id: (3, 3)}
-    assert broker.counters.totals["http", "put"] == 3, "calls without a caller are HTTP's"
+    assert broker.counters.totals["node", "put"] == 3
 
 
 async def test_leases_are_deliveries(broker: Broker) -> None:
@@ -77,10 +71,10 @@ async def test_exactly_once_pubsub_is_counted(broker: Broker) -> None:
     await broker.pubsub.subscribe("t", "s")
     for _ in range(2):
         turn, done = future.new()
-        broker.pubsub.put_soon("t", "p", 1, b"x", done, caller=None)
+        broker.pubsub.put_soon("t", "p", 1, b"x", done)
         await turn
     found, done = future.new()
-    broker.pubsub.get_soon("t", "s", 0, done, wait=0, caller=None)
+    broker.pubsub.get_soon("t", "s", 0, done, wait=0)
     await found
     counts = broker.counters.by_kind()
     assert (counts["published"], counts["delivered"]) == (1, 1)
@@ -91,7 +85,7 @@ async def test_consumers_over_http_are_counted(broker: Broker) -> None:
     await broker.topics.publish("t", [b"x", b"y"])
     number = await broker.actors.register_consumer("t")
     who = await broker.actors.consumers.find(str(number))
-    await broker.consuming.consume(who)
+    await broker.consuming.consume(who, caller=Caller("http", "http-1"))
     assert broker.counters.totals["http", "delivered"] == 1
 
 
@@ -106,31 +100,33 @@ async def test_tribbles_are_published(broker: Broker) -> None:
     assert broker.counters.totals["tribbler", "published"] == 1
 
 
-def test_doors_are_known_by_their_callers() -> None:
-    """The package of a caller's class names its door; what is outside of all doors is HTTP's."""
-    counters = Counters()
-    assert counters.door_of(ZeromqSession) == "zeromq"
-    assert counters.door_of(Caller) == "http"
-    assert counters.door_of(type(None)) == "http"
-    assert counters.door_of("stomp") == "stomp", "some say it themselves"
+async def test_messages_count_under_the_door_of_their_caller(broker: Broker) -> None:
+    """A batch holds messages of several doors, and each counts under its own."""
+    placed: list[object] = []
+    for door, bodies in (("stomp", 1), ("native", 2), ("native", 3), ("stomp", 4)):
+        caller = Caller(door, f"{door}-1")
+        broker.topics.publish_soon("t", [b"x"] * bodies, placed.append, caller=caller)
+    await broker.topics.publish("t", [b"x"])
+    published = {door: n for (door, kind), n in broker.counters.totals.items() if kind == "published"}
+    assert published == {"stomp": 5, "native": 5, "node": 1}
 
 
 async def test_rates_are_of_the_last_seconds() -> None:
     """Against the sample of so many seconds ago, or the oldest there is."""
     clock = Clock()
     counters = Counters(clock)
-    counters.delivered(None, 10)
+    counters.delivered(NODE, 10)
     clock.now += 1
-    assert counters.rates().messages == {("http", "delivered"): 10.0}
+    assert counters.rates().messages == {("node", "delivered"): 10.0}
     await counters.sample()
     for _ in range(70):
         clock.now += 1
-        counters.delivered(None, 5)
+        counters.delivered(NODE, 5)
         await counters.sample()
-    assert counters.rates(10).messages == {("http", "delivered"): pytest.approx(5.0)}
+    assert counters.rates(10).messages == {("node", "delivered"): pytest.approx(5.0)}
     assert counters.rates().seconds == pytest.approx(60.0)
     clock.now += 600
-    assert counters.rates(1).messages["http", "delivered"] == pytest.approx(0.0)
+    assert counters.rates(1).messages["node", "delivered"] == pytest.approx(0.0)
 
 
 async def test_rates_of_queues_and_latencies(broker: Broker) -> None:
@@ -143,15 +139,15 @@ async def test_rates_of_queues_and_latencies(broker: Broker) -> None:
     half, most, nearly_all = (quantile(rates.buckets["put and take"], share) for share in (0.5, 0.95, 0.99))
     assert 0 < half <= most <= nearly_all
     assert "lease" not in rates.buckets
-    assert broker.counters.procedures["put and take"].count == 1
+    assert sum(broker.counters.procedures["put and take"].buckets) == 1
 
 
 def test_queues_are_bounded() -> None:
     """A node does not remember more queues than it has room for."""
     counters = Counters()
     numbers = [*range(MOST_QUEUES + 5), 0]
-    calls = [PutCall(lambda _: None, None, number, [Letter(b"x")], None, 0, 1) for number in numbers]
-    counters.observe("put and take", 0.001, calls, [Stored((1,), 0)] * len(calls))
+    calls = [PutCall(lambda _: None, NODE, number, [Letter(b"x")], None, 0, 1) for number in numbers]
+    counters.observer("put and take")(0.001, calls, [Stored((1,), 0)] * len(calls))
     assert len(counters.queues) == MOST_QUEUES
     assert counters.queues[0] == (2, 0)
 

@@ -8,10 +8,11 @@ from nuncius.broker import Broker, future
 from nuncius.broker.errors import InvalidInput, NoSuchTopic
 from nuncius.broker.model import Letter
 from nuncius.broker.observe import facts_queues
-from nuncius.broker.observe.facts import Facts, Overview, Wish, alarms_of
+from nuncius.broker.observe.facts import Facts, Overview, Wish
 from nuncius.broker.observe.facts_page import MOST_OFFSET
 from nuncius.broker.observe.facts_queues import NoSuchMessage
 from nuncius.broker.observe.facts_topics import NoSuchEntry
+from nuncius.broker.observe.findings import State, problems
 from nuncius.store.driver import Connection
 
 
@@ -303,16 +304,16 @@ async def test_overview_and_alarms(broker: Broker, facts: Facts) -> None:
     overview = await facts.overview()
     assert (overview.queues, overview.messages, overview.topics, overview.entries) == (1, 1, 1, 3)
     assert (overview.subscriptions, overview.lag, overview.dead_letters) == (1, 3, 1)
-    assert "1 dead-lettered message" in " ".join(each.text for each in await facts.alarms())
+    assert "1 dead-lettered message" in " ".join(each.detail for each in await facts.alarms())
 
 
-def test_alarms_of_an_overview() -> None:
-    """Each thing that is wrong has a sentence and a remedy; a broker in order has none."""
+def test_problems_of_an_overview() -> None:
+    """Each thing that is wrong has a detail and an advice; a broker in order has no problem."""
     now = datetime.now(UTC)
-    assert alarms_of(Overview(1, 1, 1, 1, 1, 100_000, 1, 0, 0, 2, 2, 0, 1, now)) == []
-    alarms = alarms_of(Overview(1, 1, 1, 1, 1, 100_001, 1, 3, 4, 2, 1, 5, 1, now))
-    assert len(alarms) == 5
-    assert all(each.level == "warn" and each.text and each.remedy for each in alarms)
+    assert problems(Overview(1, 1, 1, 1, 1, 100_000, 1, 0, 0, 2, 2, 0, 1, now).findings()) == ()
+    found = problems(Overview(1, 1, 1, 1, 1, 100_001, 1, 3, 4, 2, 1, 5, 1, now).findings())
+    assert len(found) == 5
+    assert all(each.state is State.WARN and each.detail and each.advice for each in found)
 
 
 async def test_one_judgement_of_a_broker(facts: Facts, broker: Broker, connection: Connection) -> None:

@@ -8,6 +8,7 @@ import pytest
 from broker.acknowledging import gate_fetches
 from broker.inside import readers, start
 from nuncius.broker import Broker
+from nuncius.broker.caller import NODE
 from nuncius.broker.delivery.tails import PER_CHUNK, PER_ENTRY, Tails
 from nuncius.broker.errors import NoSuchSubscription, NoSuchTopic, StoreError
 from nuncius.broker.model import Reader
@@ -136,12 +137,12 @@ async def test_memory_is_bounded(broker: Broker, partition: int) -> None:
         await broker.topics.publish(
             "news", [b"x" * 400], keys=["k" * 300], headers=['{"h": "%s"}' % ("h" * 291)]
         )
-        await tails.fetch(partition, n, n, None)
+        await tails.fetch(partition, n, n, NODE)
     kept = [n for n in range(6) if tails.known(partition, n)]
     assert kept == [3, 4, 5]
     assert tails._bytes <= most  # noqa: SLF001
     await broker.topics.publish("news", [b"y" * 10_000])
-    assert await tails.fetch(partition, 6, 6, None)  # one that is too large alone is kept until the next
+    assert await tails.fetch(partition, 6, 6, NODE)  # one that is too large alone is kept until the next
     assert [n for n in range(7) if tails.known(partition, n)] == [6]
 
 
@@ -149,17 +150,17 @@ async def test_one_old_entry(broker: Broker, partition: int) -> None:
     """A single old entry is fetched alone, and not kept."""
     await broker.topics.publish("news", [b"%d" % n for n in range(10)])
     tails = broker._tails  # noqa: SLF001
-    found = await tails.fetch_one(partition, 3, None)
+    found = await tails.fetch_one(partition, 3, NODE)
     assert found is not None
     assert found[0].entries.bodies[found[1]] == b"3"
     assert len(found[0].entries.bodies) == 1
     assert tails.known(partition, 3) is None
-    chunk = await tails.fetch(partition, 0, 0, None)
+    chunk = await tails.fetch(partition, 0, 0, NODE)
     assert isinstance(chunk, tuple)
-    assert await tails.fetch_one(partition, 4, None) == (chunk[0], 4)
+    assert await tails.fetch_one(partition, 4, NODE) == (chunk[0], 4)
     await broker.topics.purge("news")
-    assert await tails.fetch_one(partition, 3, None) is None
-    assert await tails.fetch_one(partition, 10, None) is None
+    assert await tails.fetch_one(partition, 3, NODE) is None
+    assert await tails.fetch_one(partition, 10, NODE) is None
 
 
 async def test_purged_entries_are_not_seen(broker: Broker, partition: int) -> None:
@@ -174,7 +175,7 @@ async def test_purged_entries_are_not_seen(broker: Broker, partition: int) -> No
     tails = broker._tails  # noqa: SLF001
     tails.forget()
     gate = gate_fetches(broker)
-    fetching = start(tails.fetch(partition, 1, 7, None))
+    fetching = start(tails.fetch(partition, 1, 7, NODE))
     await until(lambda: asked(broker))
     await broker.topics.purge("news")
     gate.set()
@@ -190,7 +191,7 @@ async def test_deleted_topics(broker: Broker, partition: int) -> None:
     await broker.topics.delete("news")
     with pytest.raises((NoSuchTopic, NoSuchSubscription)):
         await waiting
-    assert await broker._tails.fetch(partition, 0, 0, None) == GONE  # noqa: SLF001
+    assert await broker._tails.fetch(partition, 0, 0, NODE) == GONE  # noqa: SLF001
 
 
 async def test_partitions_in_turn(broker: Broker) -> None:

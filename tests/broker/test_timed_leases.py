@@ -9,6 +9,7 @@ import pytest
 from broker.acknowledging import QUICK, gate_leases, held, lease_one, node, off_duty, returned
 from broker.inside import put, queue, start, until_waiting_for
 from nuncius.broker import Broker
+from nuncius.broker.caller import Caller
 from nuncius.broker.errors import InvalidInput, NoSuchQueue, NotHeld, StoreUnavailable
 from nuncius.broker.model import Letter
 from nuncius.store.driver import Connection
@@ -183,9 +184,9 @@ async def test_wrong_input(broker: Broker) -> None:
 
 
 async def test_counted(broker: Broker) -> None:
-    """What is settled is counted as acknowledged, through HTTP."""
+    """A settled lease counts as an acknowledged message, under the door of the caller."""
     jobs = await queue(broker)
     await put(broker, jobs, b"a", b"b")
     ids = [one.lease_id for one in await broker.timed_leases.lease(jobs, seconds=60, limit=2)]
-    await broker.timed_leases.settle(jobs, ids)
+    await broker.timed_leases.settle(jobs, ids, caller=Caller("http", "http-1"))
     assert broker.counters.totals["http", "acked"] == 2

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from nuncius.broker.caller import NODE
 from nuncius.broker.queues.waiter import Line, Waiter
 from nuncius.store.calls.putting import Letter
 
@@ -14,7 +15,7 @@ def stand(line: Line) -> Callable[..., Waiter]:
 
     def add(receiver: int, context: int = 0) -> Waiter:
         waiter = Waiter(
-            1, receiver, 0, context, 1, 1, 0.0, lambda _: None, None, leased=False, is_stalled=lambda: False
+            1, receiver, 0, context, 1, 1, 0.0, lambda _: None, NODE, leased=False, is_stalled=lambda: False
         )
         line.add(waiter)
         return waiter

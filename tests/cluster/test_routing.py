@@ -7,6 +7,7 @@ import asyncpg
 import pytest
 
 from cluster.inside import Node, bodies, everything, node
+from nuncius.broker.caller import Caller
 from nuncius.broker.errors import StoreUnavailable
 from nuncius.broker.model import Placed
 from nuncius.cluster import forwarding
@@ -216,9 +217,10 @@ async def test_order_while_a_partition_moves(
     for peer in owner.participant.server.peers:
         peer.transport.pause_reading()
     stored, done = [], asyncio.Event()
+    caller = Caller("native", "native-1")
 
     def publish(body: bytes) -> None:
-        topics.publish_soon("news", [body], lambda result: note(body, result), caller="a connection")
+        topics.publish_soon("news", [body], lambda result: note(body, result), caller=caller)
 
     def note(body: bytes, result: object) -> None:
         assert isinstance(result, Placed)

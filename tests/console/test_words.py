@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 
 from nuncius.broker.errors import InvalidInput
 from nuncius.broker.model import Retention
-from nuncius.broker.observe.facts import Overview, alarms_of
+from nuncius.broker.observe.facts import Overview
 from nuncius.broker.observe.facts_page import Wish
+from nuncius.broker.observe.findings import problems
 from nuncius.cli.app import build
 from nuncius.console import pages
 from nuncius.console.leases import in_words
@@ -170,9 +171,9 @@ def test_commands_that_pages_name() -> None:
 def test_alarms_agree_with_cards() -> None:
     """An alarm writes a number as the card beside it does."""
     overview = Overview(0, 0, 0, 0, 0, 1_200_000, 0, 36, 1142, 0, 0, 0, 0, NOW)
-    texts = [each.text for each in alarms_of(overview)]
+    texts = [each.detail for each in problems(overview.findings())]
     assert texts == [
         f"{words.number(1142)} dead-lettered messages",
         f"{words.number(36)} messages awaiting redelivery",
-        f"Highest lag of a subscription: {words.number(1_200_000)} messages",
+        f"highest lag of a subscription: {words.number(1_200_000)} messages",
     ]

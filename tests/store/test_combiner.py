@@ -291,7 +291,7 @@ async def test_who_counts_does_not_hold_up_answers(store: Store, work: Work) -> 
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    store.observe = fail
+    store.observer = lambda name: fail
     combiner = store.combiner("test", work)
     first = await in_flight(work, combiner)
     second = back_again(combiner, first, 2)

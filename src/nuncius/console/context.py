@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from nuncius.broker import Broker
-from nuncius.broker.observe.facts import Facts, Overview, alarms_of, worst_first
-from nuncius.broker.observe.facts_store import Advice
+from nuncius.broker.observe.facts import Facts, Overview
+from nuncius.broker.observe.findings import Finding, problems
 from nuncius.cluster.proxies import Proxies
 from nuncius.console.changes import Changes
 from nuncius.console.nodes import Nodes
@@ -31,20 +31,17 @@ class Console:
         self.nodes = Nodes(self.facts.cluster)
         self.traffic = Traffic(self.nodes)
         self.overview = Shared(self.facts.overview, OVERVIEW_SECONDS, RESPITE)
-        self._advice = Shared(self._advise, ALARM_SECONDS, RESPITE)
+        self._store = Shared(self.facts.store.read, ALARM_SECONDS, RESPITE)
         self.changes = Changes(self.broker, self.facts, self.nodes, read_only=self.read_only)
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await self.nodes.close()
 
-    async def alarms(self, overview: Overview) -> tuple[Advice, ...]:
+    async def alarms(self, overview: Overview) -> tuple[Finding, ...]:
         """List the alarms. Those with figures are computed from this overview, so they agree with its
         cards."""
-        return worst_first([*await self._advice(), *alarms_of(overview)])
-
-    async def _advise(self) -> tuple[Advice, ...]:
-        return (await self.facts.store.read()).advice()
+        return problems([*(await self._store()).findings(), *overview.findings()])
 
     def visit(self, request: Request) -> "Visit":
         return Visit(self, visitor(request, self.proxies))

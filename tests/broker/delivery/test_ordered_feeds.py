@@ -8,12 +8,13 @@ import pytest
 
 from broker.acknowledging import Inbox, ack, idle
 from nuncius.broker import Broker
+from nuncius.broker.caller import Caller
 from nuncius.broker.model import Feed
 from nuncius.store.calls.publishing import Shipment
 from nuncius.store.combiner.combiner import Combiner
 from racing import until
 
-ME = "a connection"
+ME, SENDER = Caller("stomp", "stomp-1"), Caller("stomp", "stomp-2")
 
 
 async def feeds(broker: Broker, *topics: str, **options: Any) -> tuple[Inbox, list[Feed]]:
@@ -33,7 +34,7 @@ async def feed(broker: Broker, inbox: Inbox, topic: str, **options: Any) -> Feed
 
 async def publish(broker: Broker, *sent: tuple[str, bytes]) -> None:
     """Publishes in one batch."""
-    await asyncio.gather(*(broker.topics.publish(topic, [body], caller="sender") for topic, body in sent))
+    await asyncio.gather(*(broker.topics.publish(topic, [body], caller=SENDER) for topic, body in sent))
 
 
 class Held:
@@ -80,7 +81,7 @@ async def test_what_is_visible_before_its_place_is_known(
     monkeypatch.setattr(Shipment, "send", late)
     answers: list[Any] = []
     for topic, body in (("a", b"0"), ("b", b"1")):  # in one batch
-        broker.topics.publish_soon(topic, [body], answers.append, caller="sender")
+        broker.topics.publish_soon(topic, [body], answers.append, caller=SENDER)
 
     def is_visible() -> bool:
         broker._signals.raise_for(second.subscription.topic.topic_id)  # noqa: SLF001
@@ -179,7 +180,7 @@ async def test_entries_of_other_nodes_come_among_them(broker: Broker, second: Br
 
     async def send(node: Broker) -> None:
         for n in range(100):
-            await node.topics.publish(("a", "b")[n % 2], [b"%d" % n], caller="sender")
+            await node.topics.publish(("a", "b")[n % 2], [b"%d" % n], caller=SENDER)
 
     await asyncio.gather(send(broker), send(second))
     await inbox.until(200)

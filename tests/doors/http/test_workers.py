@@ -27,7 +27,7 @@ async def test_percentiles_are_of_all_batches_together(pair: tuple[Node, Node]) 
     for node, batches, seconds in zip(pair, (196, 4), (0.0008, 0.8), strict=True):
         await node.broker.topics.publish("t", [b"x"])
         for _ in range(batches):
-            node.broker.counters.observe("publish", seconds, (), ())
+            node.broker.counters.observer("publish")(seconds, (), ())
     for node in pair:
         procedures = (await node.get("/v1/stats?seconds=60")).json["procedures"]
         publish = next(each for each in procedures if each["name"] == "publish")

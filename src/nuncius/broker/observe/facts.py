@@ -8,20 +8,23 @@ single node (rates, latencies, connections) are in `counters` and, for other pro
 `/v1/connections`.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
 from nuncius.broker.broker import Broker
 from nuncius.broker.observe.facts_actions import Actions
 from nuncius.broker.observe.facts_clients import ClientFactsReader
-from nuncius.broker.observe.facts_cluster import ClusterFactsReader
+from nuncius.broker.observe.facts_cluster import SILENCE, ClusterFactsReader
 from nuncius.broker.observe.facts_page import Page, Wish
 from nuncius.broker.observe.facts_pipelines import PipelineFactsReader
 from nuncius.broker.observe.facts_queues import QueueFactsReader
-from nuncius.broker.observe.facts_store import Advice, StoreFactsReader
+from nuncius.broker.observe.facts_store import Fetch, StoreFactsReader
 from nuncius.broker.observe.facts_subscriptions import SubscriptionFactsReader
 from nuncius.broker.observe.facts_topics import TopicFactsReader
+from nuncius.broker.observe.findings import Finding, ok, problems, warn
+from nuncius.store.queries import query
+
+OVERVIEW = query("health", "overview")
 
 GREAT_LAG = 100_000
 
@@ -49,6 +52,45 @@ class Overview:
     bytes: int
     now: datetime
 
+    def findings(self, dead_in: str = "", lagging: str = "") -> list[Finding]:
+        """Check messages, consumers and nodes. The names of the worst places are added if they are given."""
+        found = []
+        if self.dead_letters:
+            detail = _count(self.dead_letters, "dead-lettered message") + (dead_in and f", most in {dead_in}")
+            advice = "move back, in the console, what can be processed now, and remove the rest"
+            found.append(warn("dead letters", detail, advice))
+        if self.failures:
+            detail = f"{_count(self.failures, 'message')} awaiting redelivery"
+            advice = "see with nuncius status why their consumers refuse them or do not acknowledge"
+            found.append(warn("deliveries", detail, advice))
+        else:
+            found.append(ok("deliveries", "nothing awaits redelivery"))
+        detail = f"highest lag of a subscription: {_count(self.lag, 'message')}"
+        if self.lag > GREAT_LAG:
+            advice = "check that its consumer runs; end the subscription if it is not needed"
+            found.append(warn("subscriptions", detail + (lagging and f", of {lagging}"), advice))
+        else:
+            found.append(ok("subscriptions", detail if self.subscriptions else "there are none"))
+        if self.inactive:
+            detail = f"{self.inactive:,} inactive producers, consumers and brokers"
+            advice = "see with nuncius status which, and whether they should run"
+            found.append(warn("activity", detail, advice))
+        else:
+            found.append(ok("activity", "no producer, consumer or broker is inactive"))
+        if self.nodes_alive < self.nodes:
+            detail = f"{self.nodes - self.nodes_alive:,} of {self.nodes:,} nodes unreachable"
+            advice = "start them again, or remove them on the console's page Cluster"
+            found.append(warn("cluster", detail, advice))
+        else:
+            found.append(ok("cluster", f"{_count(self.nodes, 'node')}, all alive"))
+        return found
+
+
+async def read_overview(fetch: Fetch, inactive_after: float, *, messages: int, dead_letters: int) -> Overview:
+    """Read the overview. Add what was counted before: messages in queues, and dead letters."""
+    (row,) = await fetch(OVERVIEW, inactive_after, SILENCE)
+    return Overview(**row, messages=messages, dead_letters=dead_letters)
+
 
 class Facts:
     def __init__(self, broker: Broker) -> None:
@@ -65,84 +107,18 @@ class Facts:
 
     async def overview(self) -> Overview:
         depths = await self.queues.depths()
-        rows = await self._broker.store.query(
-            "select * from nuncius.overview($1, $2)", self._broker.actors.inactive_after, 5.0
-        )
-        row = rows[0]
         dead = await self.subscriptions.dead_letters()
-        return Overview(
-            row["queues"],
-            sum(depths.values()),
-            row["topics"],
-            row["entries"],
-            row["subscriptions"],
-            row["lag"],
-            row["clients"],
-            row["failures"],
-            sum(each.count for each in dead),
-            row["nodes"],
-            row["nodes_alive"],
-            row["inactive"],
-            row["bytes"],
-            row["now"],
+        return await read_overview(
+            self._broker.store.query,
+            self._broker.actors.inactive_after,
+            messages=sum(depths.values()),
+            dead_letters=sum(each.count for each in dead),
         )
 
-    async def alarms(self, overview: Overview | None = None) -> tuple[Advice, ...]:
-        """List the warnings for the operator, the worst first. Empty: all is well."""
+    async def alarms(self, overview: Overview | None = None) -> tuple[Finding, ...]:
+        """List the problems, failures first. Empty: all is well."""
         overview = overview or await self.overview()
-        return worst_first([*(await self.store.read()).advice(), *alarms_of(overview)])
-
-
-def worst_first(found: Iterable[Advice]) -> tuple[Advice, ...]:
-    """Sort alarms, without those of level ok."""
-    return tuple(
-        sorted((each for each in found if each.level != "ok"), key=lambda each: each.level != "fail")
-    )
-
-
-def alarms_of(overview: Overview) -> list[Advice]:
-    found = []
-    if overview.dead_letters:
-        found.append(
-            Advice(
-                "warn",
-                _count(overview.dead_letters, "dead-lettered message"),
-                "Move back what can be processed now, and remove the rest.",
-            )
-        )
-    if overview.failures:
-        found.append(
-            Advice(
-                "warn",
-                f"{_count(overview.failures, 'message')} awaiting redelivery",
-                "See why their consumers refuse them or do not acknowledge.",
-            )
-        )
-    if overview.lag > GREAT_LAG:
-        found.append(
-            Advice(
-                "warn",
-                f"Highest lag of a subscription: {overview.lag:,} messages",
-                "Check that its consumer runs; end the subscription if it is not needed.",
-            )
-        )
-    if overview.inactive:
-        found.append(
-            Advice(
-                "warn",
-                f"{overview.inactive:,} inactive producers, consumers and brokers",
-                "Check whether they should run.",
-            )
-        )
-    if overview.nodes_alive < overview.nodes:
-        found.append(
-            Advice(
-                "warn",
-                f"{overview.nodes - overview.nodes_alive:,} of {overview.nodes:,} nodes unreachable",
-                "Start them again, or remove them on the page Cluster.",
-            )
-        )
-    return found
+        return problems([*(await self.store.read()).findings(), *overview.findings()])
 
 
 def _count(number: int, thing: str) -> str:

@@ -1,13 +1,38 @@
-"""Health of the store: sizes, obstacles for vacuum, slow procedures, and advice."""
+"""Health of the store: sizes, obstacles for vacuum, slow procedures, and findings."""
 
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
+from nuncius.broker.observe.findings import Finding, fail, ok, warn
+from nuncius.store.queries import query
 from nuncius.store.store import Store
+
+SERVER = query("health", "server")
+SETTINGS = query("health", "settings")
+SCHEMA = query("health", "schema")
+TABLES = query("health", "tables")
+TRANSACTIONS = query("health", "transactions")
+PROCEDURES = query("health", "procedures")
 
 LONG_TRANSACTION = timedelta(minutes=1)
 MANY_DEAD_ROWS = 1_000_000
 CROWDED = 0.8  # of the connections a server allows
+DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
+LEAST_BYTES = {"shared_buffers": 64 << 20, "max_wal_size": 512 << 20}
+NOT_VACUUMED = "until then no dead row can be removed"
+
+Fetch = Callable[..., Awaitable[list[Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    name: str
+    value: str
+    shown: str
+    bytes: int | None
+    """Of a setting that is a size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +47,9 @@ class TableFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTransaction:
+class StoreTransaction:
+    """An open transaction, and its session."""
+
     pid: int
     user: str
     application: str
@@ -44,29 +71,21 @@ class ProcedureFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
-    """An assessment. `level`: ok, warn or fail. `text` states the problem, `remedy` the recommendation."""
-
-    level: str
-    text: str
-    remedy: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class StoreFacts:
+    schema: int | None
     version: str
-    schema: int
     now: datetime
     bytes: int
     connections: int
     max_connections: int
-    off: tuple[str, ...]
-    """Settings that keep acknowledged messages safe, and are off."""
     prepared: str | None
-    """A prepared transaction that is open for too long."""
-    tables: tuple[TableFacts, ...]
-    transactions: tuple[OpenTransaction, ...]
-    procedures: tuple[ProcedureFacts, ...]
+    """The oldest prepared transaction."""
+    prepared_at: datetime | None
+    settings: tuple[Setting, ...]
+    tables: tuple[TableFacts, ...] = ()
+    transactions: tuple[StoreTransaction, ...] = ()
+    """The longest open ones first."""
+    procedures: tuple[ProcedureFacts, ...] = ()
     """Slowest first, if the server measures them (`track_functions`). Nodes measure theirs themselves."""
 
     @property
@@ -77,68 +96,83 @@ class StoreFacts:
     def live(self) -> int:
         return sum(table.live for table in self.tables)
 
-    def advice(self) -> tuple[Advice, ...]:
-        """Return the advice, the worst first. If all is well, return one sentence that says so."""
-        found = [*self._durability(), *self._transactions(), *self._rows(), *self._room()]
-        return tuple(found) or (Advice("ok", "The store is in order. There is nothing to do."),)
+    def findings(self) -> list[Finding]:
+        """Check what a running store needs."""
+        return [self._durability(), self._transactions(), self._rows(), self._room()]
 
-    def _durability(self) -> list[Advice]:
-        if not self.off:
-            return []
-        return [
-            Advice(
-                "fail",
-                f"{', '.join(self.off)} is off: acknowledged messages can be lost in a crash.",
-                "Turn it on in postgresql.conf and reload.",
-            )
-        ]
+    def _durability(self) -> Finding:
+        off = [each.name for each in self.settings if each.name in DURABLE and each.value == "off"]
+        if off:
+            advice = "turn it on in postgresql.conf and reload: acknowledged messages can be lost in a crash"
+            return fail("durability", f"off: {', '.join(off)}", advice)
+        return ok("durability", "fsync, full_page_writes and synchronous_commit are on")
 
-    def _transactions(self) -> list[Advice]:
-        found = []
-        if self.prepared is not None:
-            found.append(
-                Advice(
-                    "warn",
-                    f"The prepared transaction {self.prepared!r} is open for more than a minute.",
-                    "Commit it or roll it back; until then no dead row can be removed.",
-                )
-            )
-        oldest = self.transactions[0] if self.transactions else None
-        if oldest is not None and self.now - oldest.opened_at > LONG_TRANSACTION:
-            minutes = int((self.now - oldest.opened_at).total_seconds() // 60)
-            who = f"process {oldest.pid} ({oldest.user}, {oldest.application or 'no name'})"
-            found.append(
-                Advice(
-                    "warn",
-                    f"A transaction of {who} is open for {minutes} min, {oldest.state}.",
-                    f"End it there, or with select pg_terminate_backend({oldest.pid});"
-                    " until then no dead row can be removed.",
-                )
-            )
-        return found
+    def speed(self) -> Finding:
+        """Check the settings that decide about speed."""
+        found = [each for each in self.settings if each.name not in DURABLE]
+        shown = ", ".join(f"{each.name} {each.shown}" for each in found)
+        if any(each.name == "autovacuum" and each.value == "off" for each in found):
+            return fail("settings", shown, "turn autovacuum on: without it every table grows and slows down")
+        small = [each.name for each in found if (each.bytes or 0) < LEAST_BYTES.get(each.name, 0)]
+        if small:
+            return warn("settings", shown, f"raise {' and '.join(small)}: so little costs speed under load")
+        return ok("settings", shown)
 
-    def _rows(self) -> list[Advice]:
-        if self.dead <= MANY_DEAD_ROWS or self.dead <= self.live:
-            return []
-        worst = max(self.tables, key=lambda table: table.dead)
-        return [
-            Advice(
-                "warn",
-                f"There are {self.dead:,} dead rows beside {self.live:,} live ones, most in {worst.name}.",
-                "See that autovacuum is on and that no transaction stays open.",
+    def _transactions(self) -> Finding:
+        if self.prepared_at is not None and self.now - self.prepared_at > LONG_TRANSACTION:
+            detail = f"the prepared transaction {self.prepared!r} is open for {self._since(self.prepared_at)}"
+            return warn("transactions", detail, f"commit it or roll it back; {NOT_VACUUMED}")
+        if not self.transactions:
+            return ok("transactions", "none is open")
+        oldest = self.transactions[0]
+        age = self._since(oldest.opened_at)
+        session = f"process {oldest.pid} ({oldest.user}, {oldest.application or 'no name'})"
+        if self.now - oldest.opened_at > LONG_TRANSACTION:
+            return warn(
+                "transactions",
+                f"a transaction of {session} is open for {age}, {oldest.state}",
+                f"end it there, or with select pg_terminate_backend({oldest.pid}); {NOT_VACUUMED}",
             )
-        ]
+        return ok("transactions", f"the oldest is {age} old, of {session}")
 
-    def _room(self) -> list[Advice]:
-        if self.connections <= CROWDED * self.max_connections:
-            return []
-        return [
-            Advice(
-                "warn",
-                f"{self.connections} of {self.max_connections} connections are in use.",
-                "Raise max_connections, or run fewer nodes.",
+    def _rows(self) -> Finding:
+        if self.dead > MANY_DEAD_ROWS and self.dead > self.live:
+            worst = max(self.tables, key=lambda table: table.dead)
+            return warn(
+                "rows",
+                f"{self.dead:,} dead rows beside {self.live:,} live ones, most in {worst.name}",
+                "see that autovacuum is on and that no transaction stays open",
             )
-        ]
+        last = max((each.vacuumed_at for each in self.tables if each.vacuumed_at), default=None)
+        vacuumed = "never vacuumed yet" if last is None else f"vacuumed {self._since(last)} ago"
+        return ok("rows", f"{self.dead:,} dead beside {self.live:,} live, {vacuumed}")
+
+    def _room(self) -> Finding:
+        detail = f"{self.connections} of {self.max_connections} connections are in use"
+        if self.connections > CROWDED * self.max_connections:
+            return warn("connections", detail, "raise max_connections, or run fewer nodes")
+        return ok("connections", detail)
+
+    def _since(self, then: datetime) -> str:
+        seconds = max((self.now - then).total_seconds(), 0.0)
+        if seconds < 60:
+            return f"{seconds:.1f} s"
+        return f"{seconds // 60:.0f} min" if seconds < 7200 else f"{seconds // 3600:.0f} h"
+
+
+async def read_store(fetch: Fetch, schema: int | None) -> StoreFacts:
+    """Read the facts of a database with this version of the schema; None if it has none."""
+    (server,) = await fetch(SERVER)
+    settings = tuple(Setting(*each) for each in await fetch(SETTINGS))
+    facts = StoreFacts(schema=schema, settings=settings, **server)
+    if schema is None:
+        return facts
+    return replace(
+        facts,
+        tables=tuple(TableFacts(*each) for each in await fetch(TABLES)),
+        transactions=tuple(StoreTransaction(*each) for each in await fetch(TRANSACTIONS)),
+        procedures=tuple(ProcedureFacts(*each) for each in await fetch(PROCEDURES)),
+    )
 
 
 class StoreFactsReader:
@@ -146,36 +180,4 @@ class StoreFactsReader:
         self._store = store
 
     async def read(self) -> StoreFacts:
-        row = (
-            await self._store.query(
-                "select current_setting('server_version') as version,"
-                " (select max(version) from nuncius.migrations) as schema, now() as now,"
-                " pg_database_size(current_database()) as bytes,"
-                " (select count(*) from pg_stat_activity where backend_type = 'client backend') as used,"
-                " current_setting('max_connections')::int as allowed,"
-                " array(select name from pg_settings where setting = 'off'"
-                "  and name in ('fsync', 'full_page_writes', 'synchronous_commit') order by 1) as off,"
-                " (select gid from pg_prepared_xacts where database = current_database()"
-                "  and now() - prepared > $1 order by prepared limit 1) as prepared",
-                LONG_TRANSACTION,
-            )
-        )[0]
-        tables = await self._store.query("select * from nuncius.facts_of_tables()")
-        transactions = await self._store.query("select * from nuncius.open_transactions()")
-        procedures = await self._store.query(
-            "select funcname, calls, total_time from pg_stat_user_functions where schemaname = 'nuncius'"
-            " order by total_time desc limit 20"
-        )
-        return StoreFacts(
-            row["version"],
-            row["schema"],
-            row["now"],
-            row["bytes"],
-            row["used"],
-            row["allowed"],
-            tuple(row["off"]),
-            row["prepared"],
-            tuple(TableFacts(*each) for each in tables),
-            tuple(OpenTransaction(*each) for each in transactions),
-            tuple(ProcedureFacts(*each) for each in procedures),
-        )
+        return await read_store(self._store.query, (await self._store.query(SCHEMA))[0][0])

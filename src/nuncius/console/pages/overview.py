@@ -5,7 +5,7 @@ from nicegui import ui
 
 from nuncius.broker.observe.facts import Overview
 from nuncius.broker.observe.facts_page import Page, Wish
-from nuncius.broker.observe.facts_store import Advice
+from nuncius.broker.observe.findings import ok
 from nuncius.console.context import Console
 from nuncius.console.parts.advice import Advices
 from nuncius.console.parts.cards import Cards
@@ -33,7 +33,7 @@ FIGURES = {
     "Nodes": "cluster",
     "Store": "store",
 }
-ALL_IS_WELL = Advice("ok", "All is well.")
+ALL_IS_WELL = ok("all", "all is well")
 
 
 def register(console: Console) -> None:

@@ -5,6 +5,7 @@ from nicegui import ui
 
 from nuncius.broker.observe.facts_page import Page, Wish
 from nuncius.broker.observe.facts_store import StoreFacts
+from nuncius.broker.observe.findings import ok, problems
 from nuncius.console.context import Console
 from nuncius.console.parts.advice import Advices
 from nuncius.console.parts.cards import Cards
@@ -14,6 +15,7 @@ from nuncius.console.parts.table import Column, Paged, Row
 from nuncius.console.parts.words import age, ago, number, size
 
 LIVE_SECONDS = 5.0
+IN_ORDER = ok("all", "the store is in order; there is nothing to do")
 TABLES = (
     Column("name", "Table"),
     Column("size", "Size", number=True),
@@ -75,7 +77,7 @@ class StorePage:
 
     async def refresh(self) -> None:
         self._facts = facts = await self._console.facts.store.read()
-        self._advice.show(facts.advice())
+        self._advice.show(problems(facts.findings()) or (IN_ORDER,))
         self._cards.show(
             {
                 "Size": size(facts.bytes),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from nicegui import ui
 
-from nuncius.broker.observe.facts_store import Advice
+from nuncius.broker.observe.findings import Finding, sentence
 from nuncius.console.parts.plain import Plain
 
 LEVELS = {"ok": "OK", "warn": "Warning", "fail": "Problem"}
@@ -16,9 +16,9 @@ class Advices:
             if title:
                 ui.label(title).classes("section")
             self._place = ui.element("div")
-        self._shown: tuple[Advice, ...] | None = None
+        self._shown: tuple[Finding, ...] | None = None
 
-    def show(self, advice: Sequence[Advice]) -> None:
+    def show(self, advice: Sequence[Finding]) -> None:
         if tuple(advice) == self._shown:
             return
         self._shown = tuple(advice)
@@ -26,8 +26,8 @@ class Advices:
         with self._place:
             for each in advice:
                 with ui.element("div").classes("advice"):
-                    Plain("span", LEVELS.get(each.level, each.level)).classes(f"state state-{each.level}")
+                    Plain("span", LEVELS[each.state]).classes(f"state state-{each.state}")
                     with ui.element("div"):
-                        ui.label(each.text)
-                        if each.remedy:
-                            ui.label(each.remedy).classes("note")
+                        ui.label(sentence(each.detail))
+                        if each.advice:
+                            ui.label(sentence(each.advice)).classes("note")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import typer
 
+from nuncius.broker.observe.findings import Finding, State, fail, ok, warn
 from nuncius.cli import output
-from nuncius.cli.commands.doctor.findings import Finding, State, fail, ok, warn
 from nuncius.cli.connection import DEFAULT_URL, Output, Url, is_up
 from nuncius.cli.output import Format
 from nuncius.cli.stores import DataDir, Store, one_store
@@ -139,14 +139,11 @@ async def _database(dsn: str) -> list[Finding]:
     from nuncius.cli.database import connected
     from nuncius.store.errors import StoreError
 
-    found: list[Finding] = []
     try:
         async with connected(dsn) as connection:
-            async for finding in examine(connection):
-                found.append(finding)  # noqa: PERF401 - what was found before a failure counts
+            return await examine(connection)
     except (StoreError, asyncpg.PostgresError, ValueError) as error:
-        found.append(fail("database", str(error), "check that it runs, the address and the rights"))
-    return found
+        return [fail("database", str(error), "check that it runs, the address and the rights")]
 
 
 async def _node(url: str) -> Finding:

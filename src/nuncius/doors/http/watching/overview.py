@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 
 from nuncius.broker.observe.facts import Overview, Wish
-from nuncius.broker.observe.facts_store import Advice
+from nuncius.broker.observe.findings import State, sentence
 from nuncius.doors.http.api.operations import operation
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.v1.model import Time
@@ -39,9 +39,17 @@ class NodeSeen(msgspec.Struct):
     alive: bool
 
 
+class Alarm(msgspec.Struct):
+    """A problem, and what to do about it."""
+
+    level: State
+    text: str
+    remedy: str
+
+
 class Everything(msgspec.Struct):
     figures: Overview
-    alarms: list[Advice]
+    alarms: list[Alarm]
     queues: list[Deep]
     subscriptions: list[Lagging]
     nodes: list[NodeSeen]
@@ -60,7 +68,10 @@ async def get_overview(desk: Desk, query: HowMany) -> Everything:
     lagging = await facts.subscriptions.page(Wish("lag", descending=True, limit=query.most))
     return Everything(
         figures,
-        list(await facts.alarms(figures)),
+        [
+            Alarm(each.state, sentence(each.detail), sentence(each.advice))
+            for each in await facts.alarms(figures)
+        ],
         [Deep(*each) for each in deepest if each[1]],
         [
             Lagging(each.topic, each.subscriber, each.lag, each.failures, each.confirmed_at)

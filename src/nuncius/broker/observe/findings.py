@@ -1,5 +1,6 @@
-"""Findings of `nuncius doctor`, with their recommendations."""
+"""Findings of checks: what is wrong, and what to do about it."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -30,3 +31,15 @@ def warn(check: str, detail: str, advice: str) -> Finding:
 
 def fail(check: str, detail: str, advice: str) -> Finding:
     return Finding(check, State.FAIL, detail, advice)
+
+
+def sentence(text: str) -> str:
+    """Begin a detail or an advice with a capital letter."""
+    return text[:1].upper() + text[1:]
+
+
+def problems(found: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings that are not ok, failures first."""
+    return tuple(
+        sorted((each for each in found if each.state != State.OK), key=lambda each: each.state != State.FAIL)
+    )

@@ -1,0 +1,2 @@
+-- Return the version of the schema.
+select max(version) from nuncius.migrations

@@ -1,0 +1,2 @@
+-- Return the sizes and the dead rows of the store's tables, the largest first.
+select * from nuncius.facts_of_tables()
