@@ -1,5 +1,6 @@
 """The origin of a call to the broker."""
 
+import logging
 from dataclasses import dataclass
 
 ANONYMOUS = "anonymous"
@@ -22,6 +23,11 @@ class Caller:
     """The name by which the client introduced itself; empty if it did not."""
     is_read_only: bool = False
     account: str = ANONYMOUS
+
+    def log(self, log: logging.Logger, what: str, **facts: object) -> None:
+        """Log a change that the caller has made."""
+        caller = {"door": self.door, "connection": self.connection, "client": self.client}
+        log.info(what, extra={**facts, **caller})
 
 
 NODE = Caller("node", "node")

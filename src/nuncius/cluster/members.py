@@ -1,37 +1,17 @@
 """The members of the cluster. A table of the common store lists them; every node reads it once a second."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 
 from nuncius.broker.errors import InvalidInput, NotFound
+from nuncius.broker.observe.facts_cluster import SILENCE, NodeFacts
 from nuncius.store.store import Store
-
-SILENCE = 5.0  # seconds without a heartbeat after which a node counts as dead
 
 
 class NoSuchBroker(NotFound):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    node_id: int
-    host: str
-    port: int
-    link_port: int | None
-    roles: tuple[str, ...]
-    broker_id: int | None
-    store_id: int
-    removed: bool
-    started_at: datetime
-    last_heard: datetime | None
-    is_alive: bool
-    partitions: int
-
-    @property
-    def may_be_given_more(self) -> bool:
-        return self.broker_id is not None and self.is_alive and not self.removed
+Member = NodeFacts
 
 
 class Members:

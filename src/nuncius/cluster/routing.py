@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from nuncius.broker import Broker
+from nuncius.broker.caller import NODE
 from nuncius.broker.errors import (
     BrokerError,
     CallFailed,
@@ -248,7 +249,7 @@ class Router:
 
     async def _grow(self, name: str, partitions: int) -> None:
         try:
-            await self._broker.topics.grow(name, partitions)
+            await self._broker.topics.grow(name, partitions, caller=NODE)
         except (BrokerError, StoreError) as error:
             log.warning("a topic did not grow", extra={"topic": name, "error": str(error)})
         self._routes.forget(name)

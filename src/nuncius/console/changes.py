@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from nuncius.broker import Broker, future
+from nuncius.broker.caller import Caller
 from nuncius.broker.errors import InvalidInput
 from nuncius.broker.limits import encode_headers
 from nuncius.broker.model import Letter, Message, Stored
@@ -36,22 +37,23 @@ class Changes:
     # Queues
 
     async def create_queue(self, who: str, name: str) -> str:
-        await self._do(who, "create queue", self._broker.queues.create(name), queue=name)
+        await self._do(who, "create queue", self._broker.queues.create(name, caller=caller(who)), queue=name)
         return f"Made the queue {name!r}."
 
     async def put(self, who: str, queue: str, body: bytes, priority: int) -> str:
-        stored = await self._do(who, "put", self._put(queue, Letter(body, priority)), queue=queue)
+        stored = await self._do(who, "put", self._put(who, queue, Letter(body, priority)), queue=queue)
         return f"Put message {stored.ids[0]} into {queue!r}."
 
-    async def _put(self, queue: str, letter: Letter) -> Stored:
+    async def _put(self, who: str, queue: str, letter: Letter) -> Stored:
         found = await self._broker.queues.find(queue)
         stored, done = future.new()
-        self._broker.queues.put_soon(found.queue_id, [letter], done)
+        self._broker.queues.put_soon(found.queue_id, [letter], done, caller=caller(who))
         return await stored  # type: ignore[no-any-return]
 
     async def take(self, who: str, queue_id: int) -> Message | None:
         """Take the next message of a queue, which removes it."""
-        taken = await self._do(who, "take", self._broker.queues.take(queue_id), queue_id=queue_id)
+        work = self._broker.queues.take(queue_id, caller=caller(who))
+        taken = await self._do(who, "take", work, queue_id=queue_id)
         return taken[0] if taken else None
 
     async def move(self, who: str, queue_id: int, ids: Sequence[int], target: str) -> str:
@@ -66,7 +68,8 @@ class Changes:
         return f"Removed {plural(removed, 'message')}."
 
     async def purge_queue(self, who: str, queue_id: int) -> str:
-        removed = await self._do(who, "purge queue", self._broker.queues.purge(queue_id), queue_id=queue_id)
+        work = self._broker.queues.purge(queue_id, caller=caller(who))
+        removed = await self._do(who, "purge queue", work, queue_id=queue_id)
         return f"Removed {plural(removed, 'message')}; the queue is empty."
 
     # Topics
@@ -79,6 +82,7 @@ class Changes:
             [body],
             keys=None if key is None else [key],
             headers=[encode_headers(headers)] if headers else None,
+            caller=caller(who),
         )
         placed = await self._do(who, "publish", work, topic=topic)
         return f"Published to {topic!r}: partition {placed.partition}, offset {placed.offset}."
@@ -90,7 +94,8 @@ class Changes:
         return f"Published again to {target!r}: partition {placed.partition}, offset {placed.offset}."
 
     async def purge_topic(self, who: str, topic: str) -> str:
-        purged = await self._do(who, "purge topic", self._broker.topics.purge(topic), topic=topic)
+        work = self._broker.topics.purge(topic, caller=caller(who))
+        purged = await self._do(who, "purge topic", work, topic=topic)
         return f"{plural(purged, 'message')} of {topic!r} can be read no more."
 
     # Subscriptions
@@ -168,6 +173,11 @@ class Changes:
             raise
         log.info("changed", extra={"who": who, "what": what, **facts})
         return result
+
+
+def caller(who: str) -> Caller:
+    """Return the caller for a visitor's change."""
+    return Caller("console", "console", who)
 
 
 def _some(ids: Sequence[int]) -> str:

@@ -5,11 +5,12 @@ from datetime import UTC, datetime
 import msgspec
 
 from nuncius.broker import Broker
+from nuncius.broker.observe.facts_cluster import RING_NOTE
 
 
 async def leases_until(broker: Broker) -> datetime | None:
     """Return the time by which every lease of this store's keys has expired; None if none was granted."""
-    rows = await broker.store.query("select note::text from nuncius.ring_notes where name = 'leases until'")
+    rows = await broker.store.query(RING_NOTE, "leases until")
     until = msgspec.json.decode(rows[0][0], type=float) if rows else 0.0
     return datetime.fromtimestamp(until, UTC) if until else None
 

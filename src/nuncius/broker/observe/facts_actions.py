@@ -14,7 +14,12 @@ from nuncius.broker.observe.facts_topics import TopicFactsReader
 from nuncius.broker.queues.queues import Queues
 from nuncius.broker.topics.topics import Topics
 from nuncius.store.calls.publishing import Placed
+from nuncius.store.queries import query
 from nuncius.store.store import Store
+
+MOVE = query("facts", "move_messages")
+RETRY_NOW = query("facts", "retry_now")
+FORGET_NODES = query("facts", "forget_nodes")
 
 DEAD = "dead/"
 MOST_AT_ONCE = 1000
@@ -54,9 +59,7 @@ class Actions:
     ) -> int:
         if not 1 <= len(message_ids) <= MOST_AT_ONCE:
             raise InvalidInput(f"name 1 to {MOST_AT_ONCE} messages")
-        rows = await self._store.execute(
-            "select nuncius.move_messages($1, $2, $3, $4)", queue_id, list(message_ids), target, revive
-        )
+        rows = await self._store.execute(MOVE, queue_id, list(message_ids), target, revive)
         moved: int | None = rows[0][0]
         if moved is None:
             raise NoSuchQueue("one of the queues is not there any more; nothing was moved")
@@ -74,7 +77,7 @@ class Actions:
 
     async def retry_now(self, queue_id: int) -> int:
         """Redeliver now the messages that wait for their retry. Return how many."""
-        rows = await self._store.query("select nuncius.retry_now($1)", queue_id)
+        rows = await self._store.query(RETRY_NOW, queue_id)
         retried: int = rows[0][0]
         return retried
 
@@ -94,14 +97,7 @@ class Actions:
     async def forget_nodes(self, node_ids: Sequence[int]) -> int:
         """Remove dead nodes from the list. Return how many. Nodes that are alive, and nodes with partitions
         or a store of their own, stay."""
-        rows = await self._store.execute(
-            "delete from nuncius.nodes n where node_id = any ($1) and store_id = 1"
-            " and coalesce(last_heard < clock_timestamp() - make_interval(secs => $2), true)"
-            " and not exists (select from nuncius.assignments a where a.broker_id = n.broker_id)"
-            " returning node_id",
-            node_ids,
-            SILENCE,
-        )
+        rows = await self._store.execute(FORGET_NODES, node_ids, SILENCE)
         return len(rows)
 
     async def _publish(self, topic: str, body: bytes, key: str | None, headers: dict[str, str]) -> Placed:

@@ -9,7 +9,12 @@ from datetime import datetime
 from nuncius.broker.background.actors import BROKER, Actors
 from nuncius.broker.observe.facts_cluster import ClusterFactsReader
 from nuncius.broker.observe.facts_page import Listing, Page, Wish
+from nuncius.store.queries import query
 from nuncius.store.store import Store
+
+ACTORS = query("facts", "actors")
+FACTS = query("facts", "clients")
+LAGS = query("facts", "lags")
 
 CLIENTS = Listing(
     "nuncius.clients",
@@ -60,7 +65,7 @@ class ClientFactsReader:
     async def page(self, wish: Wish | None = None) -> Page[ClientFacts]:
         """List clients. Sorted by name, id or mode."""
         ids, total = await CLIENTS.ids(self._store, wish or Wish())
-        rows = await self._store.query("select * from nuncius.find_clients($1)", ids)
+        rows = await self._store.query(FACTS, ids)
         order = {client_id: n for n, client_id in enumerate(ids)}
         found = sorted((ClientFacts(*row) for row in rows), key=lambda each: order[each.client_id])
         return Page(tuple(found), total)
@@ -71,14 +76,7 @@ class ClientFactsReader:
         wish = wish or Wish("activity")
         wish.check(ACTOR_SORTS)
         rows = await self._store.query(
-            "select a.kind, a.actor_id, a.last_active, a.is_active,"  # noqa: S608 - words of ours
-            " coalesce(p.topic_name, c.topic_name), c.subscription_id, count(*) over ()"
-            " from nuncius.list_actors($1) a"
-            " left join lateral nuncius.find_producer(a.actor_id) p on a.kind = 'producer'"
-            " left join lateral nuncius.find_consumer(a.actor_id) c on a.kind = 'consumer'"
-            " where not ($2 and a.is_active)"
-            " and ($3 = '' or position(lower($3) in lower(coalesce(p.topic_name, c.topic_name))) > 0)"
-            f" order by {ACTOR_SORTS[wish.sort]} {wish.direction}, a.kind, a.actor_id limit $4 offset $5",
+            ACTORS.format(sort=ACTOR_SORTS[wish.sort], direction=wish.direction),
             self._actors.inactive_after,
             only_inactive,
             wish.search,
@@ -99,5 +97,5 @@ class ClientFactsReader:
         return Page(found, rows[0][6] if rows else 0)
 
     async def _lags(self, subscriptions: list[int]) -> dict[int, int]:
-        rows = await self._store.query("select s, nuncius.lag_of(s) from unnest($1::int[]) s", subscriptions)
+        rows = await self._store.query(LAGS, subscriptions)
         return {row[0]: row[1] for row in rows}

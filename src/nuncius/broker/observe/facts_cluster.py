@@ -5,7 +5,13 @@ from datetime import datetime
 
 import msgspec
 
+from nuncius.store.queries import query
 from nuncius.store.store import Store
+
+NODES = query("facts", "nodes")
+PLACEMENT = query("facts", "placement")
+RING_NOTE = query("facts", "ring_note")
+KEYS = query("facts", "keys")
 
 SILENCE = 5.0  # seconds without a heartbeat after which a node counts as dead
 KEYS_BOUND = 100_000
@@ -29,6 +35,10 @@ class NodeFacts:
     """Number of partitions that it serves as a broker."""
 
     @property
+    def may_be_given_more(self) -> bool:
+        return self.broker_id is not None and self.is_alive and not self.removed
+
+    @property
     def state(self) -> str:
         """Return the state of the node, as it is shown everywhere."""
         if self.removed:
@@ -41,7 +51,7 @@ class NodeFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class AssignedPartition:
     """A partition and its broker. `broker_id` is None if no broker is assigned."""
 
     topic: str
@@ -75,24 +85,17 @@ class ClusterFactsReader:
         self._store = store
 
     async def nodes(self) -> tuple[NodeFacts, ...]:
-        rows = await self._store.query("select * from nuncius.list_nodes($1)", SILENCE)
+        rows = await self._store.query(NODES, SILENCE)
         return tuple(NodeFacts(**{**row, "roles": tuple(row["roles"])}) for row in rows)
 
-    async def placement(self, limit: int = 1000) -> tuple[Placed, ...]:
+    async def placement(self, limit: int = 1000) -> tuple[AssignedPartition, ...]:
         """List the partitions that have a broker or are in another store."""
-        rows = await self._store.query(
-            "select t.topic_name, p.partition, p.store_id, a.broker_id"
-            " from nuncius.partitions p join nuncius.topics t using (topic_id)"
-            " left join nuncius.assignments a on a.partition_id = p.partition_id"
-            " where a.broker_id is not null or p.store_id <> 1"
-            " order by t.topic_name, p.partition limit $1",
-            limit,
-        )
-        return tuple(Placed(*row) for row in rows)
+        rows = await self._store.query(PLACEMENT, limit)
+        return tuple(AssignedPartition(*row) for row in rows)
 
     async def ring(self) -> RingFacts | None:
         """Return the ring of keys that this store's node is in, if any."""
-        rows = await self._store.query("select note::text from nuncius.ring_notes where name = 'ring'")
+        rows = await self._store.query(RING_NOTE, "ring")
         if not rows:
             return None
         ring = msgspec.json.decode(rows[0][0])
@@ -108,13 +111,7 @@ class ClusterFactsReader:
 
     async def keys(self) -> tuple[int, int]:
         """Return how many keys this store has, and about how many items in their lists."""
-        rows = await self._store.query(
-            "select (select count(*) from (select from nuncius.key_values limit $1) v)"
-            " + (select count(*) from (select from nuncius.key_lists limit $1) l),"
-            " (select coalesce(nullif(pg_stat_get_live_tuples(oid), 0), greatest(reltuples, 0)::bigint)"
-            "  from pg_class where oid = 'nuncius.key_items'::regclass)",
-            KEYS_BOUND,
-        )
+        rows = await self._store.query(KEYS, KEYS_BOUND)
         return rows[0][0], rows[0][1]
 
 

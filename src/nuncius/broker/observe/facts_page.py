@@ -7,7 +7,10 @@ from typing import Generic, TypeVar
 import msgspec
 
 from nuncius.broker.errors import InvalidInput
+from nuncius.store.queries import query
 from nuncius.store.store import Store
+
+PAGE = query("facts", "page")
 
 MOST_ROWS = 1000
 MOST_OFFSET = 10_000
@@ -56,26 +59,19 @@ class Listing:
     identity: str
     name: str
     sorts: Mapping[str, str]
-    condition: str = "true"
 
     async def ids(self, store: Store, wish: Wish) -> tuple[list[int], int]:
         """Return the ids of a page, and the total number of rows."""
         wish.check(self.sorts)
-        found = f"{self.condition} and ($1 = '' or position(lower($1) in lower({self.name})) > 0)"
-        rows = await store.query(
-            f"select {self.identity}, (select count(*) from {self.source} where {found})"  # noqa: S608
-            f" from {self.source} where {found}"
-            f" order by {self.sorts[wish.sort]} {wish.direction}, {self.identity}"
-            " limit $2 offset $3",
-            wish.search,
-            wish.limit,
-            wish.offset,
+        statement = PAGE.format(
+            source=self.source,
+            identity=self.identity,
+            name=self.name,
+            sort=self.sorts[wish.sort],
+            direction=wish.direction,
         )
-        if rows or not wish.offset:
-            return [row[0] for row in rows], rows[0][1] if rows else 0
-        count = f"select count(*) from {self.source} where {found}"  # noqa: S608 - words of ours
-        rows = await store.query(count, wish.search)
-        return [], rows[0][0]
+        rows = await store.query(statement, wish.search, wish.limit, wish.offset)
+        return [row["id"] for row in rows if row["id"] is not None], rows[0]["total"]
 
 
 def headers_of(text: str | None) -> dict[str, str]:

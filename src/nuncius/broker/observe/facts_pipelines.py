@@ -7,7 +7,12 @@ from typing import Any
 import msgspec
 
 from nuncius.broker.observe.facts_page import Page, Wish
+from nuncius.store.queries import query
 from nuncius.store.store import Store
+
+RUNS = query("facts", "runs")
+RUN = query("facts", "run")
+JOBS = query("facts", "jobs")
 
 SORTS = {
     "started": "run_id",
@@ -56,9 +61,7 @@ class PipelineFactsReader:
         wish = wish or Wish("started", descending=True)
         wish.check(SORTS)
         rows = await self._store.query(
-            "select r.*, count(*) over () from nuncius.facts_of_runs() r"  # noqa: S608 - words of ours
-            " where $1 = '' or position(lower($1) in lower(job_name)) > 0"
-            f" order by {SORTS[wish.sort]} {wish.direction}, run_id desc limit $2 offset $3",
+            RUNS.format(sort=SORTS[wish.sort], direction=wish.direction),
             wish.search,
             wish.limit,
             wish.offset,
@@ -66,16 +69,12 @@ class PipelineFactsReader:
         return Page(tuple(_run(row) for row in rows), rows[0]["count"] if rows else 0)
 
     async def run(self, run_id: int) -> RunFacts | None:
-        rows = await self._store.query("select * from nuncius.facts_of_runs() where run_id = $1", run_id)
+        rows = await self._store.query(RUN, run_id)
         return _run(rows[0]) if rows else None
 
     async def jobs(self) -> tuple[JobFacts, ...]:
         """List the jobs that have run, with the last run of each."""
-        rows = await self._store.query(
-            "select distinct on (job_name) r.*, count(*) over (partition by job_name) as runs,"
-            " count(*) filter (where state = 'failed') over (partition by job_name) as failed"
-            " from nuncius.facts_of_runs() r order by job_name, run_id desc"
-        )
+        rows = await self._store.query(JOBS)
         return tuple(JobFacts(row["job_name"], row["runs"], row["failed"], _run(row)) for row in rows)
 
 

@@ -12,7 +12,18 @@ from datetime import datetime
 
 from nuncius.broker.errors import NotFound
 from nuncius.broker.observe.facts_page import Listing, Page, Wish, headers_of
+from nuncius.store.queries import query
 from nuncius.store.store import Store
+
+DEPTHS = query("facts", "depths")
+SEARCH = query("facts", "search_queues")
+IDS = query("facts", "queue_ids")
+OLDEST = query("facts", "oldest_in_queues")
+NAMES = query("facts", "queue_names")
+FACTS = query("facts", "queues")
+PEEK = query("facts", "peek_queue")
+MESSAGE = query("facts", "message")
+CLIENTS = query("facts", "clients")
 
 BOUND = 2_000  # of each receiver and priority
 PREVIEW = 200  # bytes
@@ -89,7 +100,7 @@ class QueueFactsReader:
         async with self._counting:
             begin = loop.time()
             if begin >= self._next_count:
-                rows = await self._store.query("select queue_id, depth from nuncius.depths()")
+                rows = await self._store.query(DEPTHS)
                 self._depths = {row[0]: row[1] for row in rows}
                 took = loop.time() - begin
                 self._next_count = loop.time() + max(FRESH_SECONDS, RESPITE * took)
@@ -108,15 +119,15 @@ class QueueFactsReader:
     async def deepest(self, most: int) -> tuple[list[tuple[str, int, datetime | None]], int]:
         """Return name, depth and oldest message of the deepest queues, and the total depth of the others."""
         depths = await self.depths()
-        rows = await self._store.query("select queue_id from nuncius.queues order by queue_id")
+        rows = await self._store.query(IDS)
         ids = sorted((row[0] for row in rows), key=lambda each: -depths.get(each, 0))
-        found = await self._store.query("select * from nuncius.oldest_in_queues($1)", ids[:most])
+        found = await self._store.query(OLDEST, ids[:most])
         others = sum(depths.get(each, 0) for each in ids[most:])
         return [(row[1], depths.get(row[0], 0), row[2]) for row in found], others
 
     async def names(self, ids: Sequence[int]) -> dict[int, str]:
         """Return the names of queues by id, without deleted queues."""
-        rows = await self._store.query("select queue_id, queue_name from nuncius.find_queues($1, null)", ids)
+        rows = await self._store.query(NAMES, ids)
         return {row[0]: row[1] for row in rows}
 
     async def one(self, queue_id: int) -> QueueFacts | None:
@@ -125,16 +136,12 @@ class QueueFactsReader:
 
     async def _deepest(self, wish: Wish) -> tuple[list[int], int]:
         depths = await self.depths()
-        rows = await self._store.query(
-            "select queue_id from nuncius.queues"
-            " where $1 = '' or position(lower($1) in lower(queue_name)) > 0 order by queue_name",
-            wish.search,
-        )
+        rows = await self._store.query(SEARCH, wish.search)
         ids = sorted((row[0] for row in rows), key=lambda each: depths.get(each, 0), reverse=wish.descending)
         return ids[wish.offset : wish.offset + wish.limit], len(ids)
 
     async def _facts(self, ids: list[int]) -> tuple[QueueFacts, ...]:
-        rows = await self._store.query("select * from nuncius.facts_of_queues($1, $2)", ids, BOUND)
+        rows = await self._store.query(FACTS, ids, BOUND)
         depths = {} if all(row["is_exact"] for row in rows) else await self.depths()
         return tuple(
             QueueFacts(
@@ -157,7 +164,7 @@ class QueueFactsReader:
         wish = wish or Wish("priority")
         wish.check(MESSAGE_SORTS)
         rows = await self._store.query(
-            "select * from nuncius.peek_queue($1, $2, $3, $4, $5, $6)",
+            PEEK,
             queue_id,
             MESSAGE_SORTS[wish.sort],
             wish.descending,
@@ -173,19 +180,11 @@ class QueueFactsReader:
         return Page(found, max(total, wish.offset + len(found)), queue is None or queue.is_exact)
 
     async def message(self, queue_id: int, message_id: int) -> WholeMessage:
-        rows = await self._store.query(
-            "select message_id, queue_id, sender_id, receiver_id, context, priority, time_of_arrival,"
-            " headers::text, message from nuncius.find_messages($1, $2)",
-            queue_id,
-            [message_id],
-        )
+        rows = await self._store.query(MESSAGE, queue_id, [message_id])
         if not rows:
             raise NoSuchMessage(f"message {message_id} is not in that queue any more")
         row = rows[0]
-        ends = await self._store.query(
-            "select client_id, client_name from nuncius.find_clients($1)",
-            [row["sender_id"], row["receiver_id"]],
-        )
+        ends = await self._store.query(CLIENTS, [row["sender_id"], row["receiver_id"]])
         names: dict[int, str] = {each[0]: each[1] for each in ends}
         sender, receiver = (names.get(row[each]) for each in ("sender_id", "receiver_id"))
         return WholeMessage(*(*row[:7], headers_of(row["headers"]), row["message"], sender, receiver))

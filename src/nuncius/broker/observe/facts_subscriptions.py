@@ -6,11 +6,16 @@ from datetime import datetime
 
 from nuncius.broker.broker import Failure
 from nuncius.broker.observe.facts_page import Listing, Page, Wish
+from nuncius.store.queries import query
 from nuncius.store.store import Store
 
+FACTS = query("facts", "subscriptions")
+ACTIVE_CONSUMERS = query("facts", "active_consumers")
+AWAITING = query("facts", "awaiting")
+DEAD_LETTERS = query("health", "dead_letters")
+
 SUBSCRIPTIONS = Listing(
-    "(select s.*, t.topic_name, t.topic_name || ' ' || s.subscriber_name as names"
-    " from nuncius.subscriptions s join nuncius.topics t using (topic_id)) s",
+    f"({query('facts', 'named_subscriptions')}) s",
     "subscription_id",
     "names",
     {
@@ -81,7 +86,7 @@ class SubscriptionFactsReader:
         return found[0] if found else None
 
     async def _facts(self, ids: list[int]) -> tuple[SubscriptionFacts, ...]:
-        rows = await self._store.query("select * from nuncius.facts_of_subscriptions($1)", ids)
+        rows = await self._store.query(FACTS, ids)
         active = await self._active([row["consumer_id"] for row in rows if row["consumer_id"] is not None])
         return tuple(
             SubscriptionFacts(
@@ -101,8 +106,7 @@ class SubscriptionFactsReader:
         if not consumers:
             return set()
         rows = await self._store.query(
-            "select actor_id from nuncius.list_actors($1)"
-            " where kind = 'consumer' and is_active and actor_id = any ($2)",
+            ACTIVE_CONSUMERS,
             self._inactive_after(),
             consumers,
         )
@@ -110,10 +114,10 @@ class SubscriptionFactsReader:
 
     async def awaiting(self, limit: int = 100) -> tuple[Failure, ...]:
         """List failed deliveries awaiting redelivery, the latest first. The overview counts them."""
-        rows = await self._store.query("select * from nuncius.list_awaiting($1)", min(limit, MOST_FAILURES))
+        rows = await self._store.query(AWAITING, min(limit, MOST_FAILURES))
         return tuple(Failure(*row) for row in rows)
 
     async def dead_letters(self) -> tuple[DeadLetters, ...]:
         """List the queues and topics of dead letters. A queue is counted up to a bound."""
-        rows = await self._store.query("select * from nuncius.places_of_the_dead()")
+        rows = await self._store.query(DEAD_LETTERS)
         return tuple(DeadLetters(*row) for row in rows)

@@ -6,13 +6,11 @@ from typing import Generic, TypeVar
 
 from nuncius.broker.broker import Broker
 from nuncius.broker.model import QueueInfo, SubscriptionInfo, TopicInfo
+from nuncius.store.queries import query
 
-TOPICS = "select topic_name from nuncius.topics where topic_name > $1 order by 1 limit $2"
-QUEUES = "select queue_name from nuncius.queues where queue_name > $1 order by 1 limit $2"
-SUBSCRIPTIONS = (
-    "select topic_name, subscriber_name, holds_retention, created_at, lag, confirmed_at"
-    " from nuncius.list_subscriptions($1) where subscriber_name > $2 order by subscriber_name limit $3"
-)
+TOPICS = query("facts", "topics_after")
+QUEUES = query("facts", "queues_after")
+SUBSCRIPTIONS = query("facts", "subscriptions_after")
 
 T = TypeVar("T")
 

@@ -306,21 +306,22 @@ class Queues:
 
     # Looking after
 
-    async def create(self, name: str) -> Queue:
+    async def create(self, name: str, *, caller: Caller = NODE) -> Queue:
         check_name("queue", name)
         try:
             rows = await self._store.execute("select * from nuncius.create_queue($1)", name)
         except asyncpg.UniqueViolationError:
             raise AlreadyExists(f"there is a queue {name!r} already") from None
+        caller.log(log, "queue created", queue=name)
         return Queue(*rows[0])
 
-    async def ensure(self, name: str) -> Queue:
+    async def ensure(self, name: str, *, caller: Caller = NODE) -> Queue:
         """Return the queue of that name. Create it if it does not exist."""
         try:
             return await self.names.find(name)
         except NoSuchQueue:
             with contextlib.suppress(AlreadyExists):
-                await self.create(name)
+                await self.create(name, caller=caller)
             # Not from `names`: another caller's look-up that began earlier would not find the queue.
             return await self.find(name)
 
@@ -365,13 +366,15 @@ class Queues:
         rows = await self._store.query(BROWSE, [queue_id], after, limit, BROWSE_BYTES)
         return [Message(*row) for row in rows]
 
-    async def purge(self, queue_id: int) -> int:
+    async def purge(self, queue_id: int, *, caller: Caller = NODE) -> int:
         rows = await self._store.execute("select nuncius.purge_queues($1)", [queue_id])
         removed: int = rows[0][0]
+        caller.log(log, "queue purged", queue_id=queue_id, messages=removed)
         return removed
 
-    async def delete(self, queue_id: int) -> None:
+    async def delete(self, queue_id: int, *, caller: Caller = NODE) -> None:
         rows = await self._store.execute("select nuncius.delete_queue($1)", queue_id)
         self.names.forget_all()
         if rows[0][0] is None:
             raise NoSuchQueue(f"there is no queue {queue_id}")
+        caller.log(log, "queue deleted", queue_id=queue_id)

@@ -1,6 +1,7 @@
 """Topics: publish, read, and administration."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
@@ -34,6 +35,8 @@ from nuncius.store.calls.publishing import Placed, PublishCall, Shipment, partit
 from nuncius.store.driver import Connection
 from nuncius.store.errors import CallFailed
 from nuncius.store.store import Store
+
+log = logging.getLogger(__name__)
 
 PER_ENTRY = 200  # bytes of memory an accepted entry costs besides its body
 
@@ -268,7 +271,7 @@ class Topics:
         else:
             self.elsewhere.find(call)
 
-    async def create(self, name: str, partitions: int = 1) -> None:
+    async def create(self, name: str, partitions: int = 1, *, caller: Caller = NODE) -> None:
         check_name("topic", name)
         if not 1 <= partitions <= self._limits.max_partitions:
             raise InvalidInput(f"a topic has 1 to {self._limits.max_partitions} partitions")
@@ -276,8 +279,9 @@ class Topics:
             await self._store.execute("select nuncius.create_topic($1, $2)", name, partitions)
         except asyncpg.UniqueViolationError:
             raise AlreadyExists(f"there is a topic {name!r} already") from None
+        caller.log(log, "topic created", topic=name, partitions=partitions)
 
-    async def grow(self, name: str, partitions: int) -> None:
+    async def grow(self, name: str, partitions: int, *, caller: Caller = NODE) -> None:
         """Add partitions until the topic has so many. A topic that has more stays as it is."""
         if not 1 <= partitions <= self._limits.max_partitions:
             raise InvalidInput(f"a topic has 1 to {self._limits.max_partitions} partitions")
@@ -285,23 +289,26 @@ class Topics:
         if not rows[0][0]:
             raise NoSuchTopic(f"there is no topic {name!r}")
         self.names.forget(name)
+        caller.log(log, "topic grown", topic=name, partitions=partitions)
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, *, caller: Caller = NODE) -> None:
         rows = await self._store.execute("select nuncius.delete_topic($1)", name)
         self.names.forget(name)
         if not rows[0][0]:
             raise NoSuchTopic(f"there is no topic {name!r}")
         self._signals.raise_for_all()
+        caller.log(log, "topic deleted", topic=name)
 
-    async def purge(self, name: str) -> int:
+    async def purge(self, name: str, *, caller: Caller = NODE) -> int:
         """Make all entries of a topic unreadable. Return how many those were."""
         purged: int | None = (await self._store.execute("select nuncius.purge_topic($1)", name))[0][0]
         if purged is None:
             raise NoSuchTopic(f"there is no topic {name!r}")
         self._listener.on_catalogue()  # at once: readers of this node must not see purged entries
+        caller.log(log, "topic purged", topic=name, messages=purged)
         return purged
 
-    async def set_retention(self, name: str, retention: Retention) -> None:
+    async def set_retention(self, name: str, retention: Retention, *, caller: Caller = NODE) -> None:
         try:
             rows = await self._store.query(
                 "select nuncius.set_retention($1, $2, $3, $4)",
@@ -316,6 +323,7 @@ class Topics:
             ) from None
         if not rows[0][0]:
             raise NoSuchTopic(f"there is no topic {name!r}")
+        caller.log(log, "retention set", topic=name, mode=retention.mode)
 
     async def find(self, names: Sequence[str] | None = None) -> list[TopicInfo]:
         """Return the topics of those names, or all."""

@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import Request
 from nicegui import ui
 
-from nuncius.broker.observe.facts_cluster import NodeFacts, Placed, RingFacts, RingPlace
+from nuncius.broker.observe.facts_cluster import AssignedPartition, NodeFacts, RingFacts, RingPlace
 from nuncius.broker.observe.facts_page import Page, Wish
 from nuncius.console.context import Console
 from nuncius.console.leases import in_words, leases_until
@@ -177,7 +177,7 @@ def node_row(facts: NodeFacts) -> Row:
     }
 
 
-def placed_row(facts: Placed) -> Row:
+def placed_row(facts: AssignedPartition) -> Row:
     return {
         "key": f"{facts.topic} {facts.partition}",
         "topic": facts.topic,

@@ -38,21 +38,23 @@ async def browse(session: "Session", packet: packets.Browse) -> Packet:
 
 async def create_queue(session: "Session", packet: packets.CreateQueue) -> Packet:
     session.may_write()
-    queue = await session.broker.queues.create(packet.queue)
+    queue = await session.broker.queues.create(packet.queue, caller=session.caller)
     return packets.Number(packet.request, queue.queue_id)
 
 
 async def delete_queue(session: "Session", packet: packets.DeleteQueue) -> Packet:
     session.may_write()
     queue = await session.broker.queues.find(packet.queue)
-    await session.broker.queues.delete(queue.queue_id)
+    await session.broker.queues.delete(queue.queue_id, caller=session.caller)
     return packets.Done(packet.request)
 
 
 async def purge_queue(session: "Session", packet: packets.PurgeQueue) -> Packet:
     session.may_write()
     queue = await session.broker.queues.find(packet.queue)
-    return packets.Number(packet.request, await session.broker.queues.purge(queue.queue_id))
+    return packets.Number(
+        packet.request, await session.broker.queues.purge(queue.queue_id, caller=session.caller)
+    )
 
 
 async def list_queues(session: "Session", packet: packets.ListQueues) -> Packet:

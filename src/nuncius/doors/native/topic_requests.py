@@ -46,31 +46,33 @@ async def fetch(session: "Session", packet: packets.Fetch) -> Packet:
 
 async def create_topic(session: "Session", packet: packets.CreateTopic) -> Packet:
     session.may_write()
-    await session.broker.topics.create(packet.topic, packet.partitions)
+    await session.broker.topics.create(packet.topic, packet.partitions, caller=session.caller)
     return packets.Done(packet.request)
 
 
 async def delete_topic(session: "Session", packet: packets.DeleteTopic) -> Packet:
     session.may_write()
-    await session.broker.topics.delete(packet.topic)
+    await session.broker.topics.delete(packet.topic, caller=session.caller)
     return packets.Done(packet.request)
 
 
 async def purge_topic(session: "Session", packet: packets.PurgeTopic) -> Packet:
     session.may_write()
-    return packets.Number(packet.request, await session.broker.topics.purge(packet.topic))
+    return packets.Number(
+        packet.request, await session.broker.topics.purge(packet.topic, caller=session.caller)
+    )
 
 
 async def set_retention(session: "Session", packet: packets.SetRetention) -> Packet:
     session.may_write()
     retention = Retention(packet.mode, packet.seconds, packet.bytes)
-    await session.broker.topics.set_retention(packet.topic, retention)
+    await session.broker.topics.set_retention(packet.topic, retention, caller=session.caller)
     return packets.Done(packet.request)
 
 
 async def grow_topic(session: "Session", packet: packets.GrowTopic) -> Packet:
     session.may_write()
-    await session.broker.topics.grow(packet.topic, packet.partitions)
+    await session.broker.topics.grow(packet.topic, packet.partitions, caller=session.caller)
     return packets.Done(packet.request)
 
 

@@ -64,7 +64,7 @@ class Outbox:
 
     async def resolve(self, to: Destination, message: Sent) -> tuple[Queue | None, Publisher | None]:
         """Look up the queue and the publisher of a message."""
-        queue = await self._broker.queues.ensure(to.name) if to.is_queue else None
+        queue = await self._broker.queues.ensure(to.name, caller=self._caller) if to.is_queue else None
         publisher = None
         if message.own_id is not None:
             name = publisher_name(self._login, message.own_id)

@@ -63,12 +63,12 @@ async def delete_client(session: "Session", packet: table.DeleteClient) -> Answe
 
 
 async def create_queue(session: "Session", packet: table.CreateQueue) -> Answer:
-    queue = await session.broker.queues.create(packet.queue_name)
+    queue = await session.broker.queues.create(packet.queue_name, caller=session.caller)
     return table.CreateQueueResponse(packet.packet_id, queue.queue_id)
 
 
 async def delete_queue(session: "Session", packet: table.DeleteQueue) -> Answer:
-    await session.broker.queues.delete(packet.queue_id)
+    await session.broker.queues.delete(packet.queue_id, caller=session.caller)
     return table.Success(packet.packet_id)
 
 

@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass, field
 
 from nuncius.broker import Broker
+from nuncius.broker.caller import NODE
 from nuncius.broker.errors import BrokerError, StoreError
 from nuncius.broker.model import Placed
 
@@ -70,7 +71,7 @@ class Growth:
             ends, messages = await self._broker.actors.fullness(topic)
             most = self._broker.limits.max_partitions
             if messages > self._threshold * len(ends) and len(ends) < most:
-                await self._broker.topics.grow(topic, len(ends) + 1)
+                await self._broker.topics.grow(topic, len(ends) + 1, caller=NODE)
                 ends[len(ends) + 1] = 0
             if known is not None:
                 known.ends, known.messages = ends, messages

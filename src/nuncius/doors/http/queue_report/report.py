@@ -93,7 +93,7 @@ class Report:
     async def create_topic(self, exchange: Exchange, fields: Fields) -> None:
         name = text(fields.name) if fields.name is not None else fields.topic_of()
         try:
-            await self._broker.topics.create(name)
+            await self._broker.topics.create(name, caller=exchange.caller)
         except AlreadyExists:
             raise Refused(TOPIC_EXISTS) from None
         await succeed(exchange, message=f"Topic {name} created successfully")
@@ -106,7 +106,7 @@ class Report:
     async def add_partition(self, exchange: Exchange, fields: Fields) -> None:
         topic = fields.topic_of()
         partitions = len((await self._broker.topics.existing(topic)).partition_ids) + 1
-        await self._broker.topics.grow(topic, partitions)
+        await self._broker.topics.grow(topic, partitions, caller=exchange.caller)
         message = f"Partition {topic}.{partitions} added to topic {topic}"
         await succeed(exchange, message=message, partitions=partitions)
 

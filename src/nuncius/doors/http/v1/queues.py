@@ -117,9 +117,9 @@ async def list_queues(desk: Desk, query: Listing) -> QueueStates:
 
 
 @operation("POST", "/v1/queues", status=201)
-async def create_queue(desk: Desk, body: NewQueue) -> QueueState:
+async def create_queue(desk: Desk, body: NewQueue, exchange: Exchange) -> QueueState:
     """Create a queue."""
-    queue = await desk.broker.queues.create(body.name)
+    queue = await desk.broker.queues.create(body.name, caller=exchange.caller)
     return QueueState(queue.name, 0, None)
 
 
@@ -133,15 +133,17 @@ async def get_queue(desk: Desk, queue: Name) -> QueueState:
 
 
 @operation("DELETE", "/v1/queues/{queue}", status=204)
-async def delete_queue(desk: Desk, queue: Name) -> None:
+async def delete_queue(desk: Desk, queue: Name, exchange: Exchange) -> None:
     """Delete a queue and its messages."""
-    await desk.broker.queues.delete((await find_queue(desk, queue)).queue_id)
+    found = await find_queue(desk, queue)
+    await desk.broker.queues.delete(found.queue_id, caller=exchange.caller)
 
 
 @operation("POST", "/v1/queues/{queue}/purge")
-async def purge_queue(desk: Desk, queue: Name) -> Removed:
+async def purge_queue(desk: Desk, queue: Name, exchange: Exchange) -> Removed:
     """Remove all messages of a queue."""
-    return Removed(await desk.broker.queues.purge((await find_queue(desk, queue)).queue_id))
+    found = await find_queue(desk, queue)
+    return Removed(await desk.broker.queues.purge(found.queue_id, caller=exchange.caller))
 
 
 @operation("POST", "/v1/queues/{queue}/messages", status=201)

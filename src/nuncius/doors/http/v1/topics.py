@@ -111,12 +111,12 @@ async def list_topics(desk: Desk, query: Listing) -> Topics:
 
 
 @operation("POST", "/v1/topics", status=201)
-async def create_topic(desk: Desk, body: NewTopic) -> Topic:
+async def create_topic(desk: Desk, body: NewTopic, exchange: Exchange) -> Topic:
     """Create a topic."""
     retention = None if body.retention is None else body.retention.checked()
-    await desk.broker.topics.create(body.name, body.partitions)
+    await desk.broker.topics.create(body.name, body.partitions, caller=exchange.caller)
     if retention is not None:
-        await desk.broker.topics.set_retention(body.name, retention)
+        await desk.broker.topics.set_retention(body.name, retention, caller=exchange.caller)
     return await _find(desk, body.name)
 
 
@@ -127,32 +127,32 @@ async def get_topic(desk: Desk, topic: Name) -> Topic:
 
 
 @operation("DELETE", "/v1/topics/{topic}", status=204)
-async def delete_topic(desk: Desk, topic: Name) -> None:
+async def delete_topic(desk: Desk, topic: Name, exchange: Exchange) -> None:
     """Delete a topic, its messages and its subscriptions."""
-    await desk.broker.topics.delete(topic)
+    await desk.broker.topics.delete(topic, caller=exchange.caller)
 
 
 @operation("PUT", "/v1/topics/{topic}/retention")
-async def set_retention(desk: Desk, topic: Name, body: RetentionRule) -> Topic:
+async def set_retention(desk: Desk, topic: Name, body: RetentionRule, exchange: Exchange) -> Topic:
     """Set how long messages of a topic are kept."""
-    await desk.broker.topics.set_retention(topic, body.checked())
+    await desk.broker.topics.set_retention(topic, body.checked(), caller=exchange.caller)
     return await _find(desk, topic)
 
 
 @operation("PUT", "/v1/topics/{topic}/partitions")
-async def grow_topic(desk: Desk, topic: Name, body: Growth) -> Topic:
+async def grow_topic(desk: Desk, topic: Name, body: Growth, exchange: Exchange) -> Topic:
     """Add partitions up to this number. The number cannot be reduced."""
     now = len((await desk.broker.topics.existing(topic)).partition_ids)
     if body.partitions < now:
         raise InvalidInput(f"topic {topic!r} has {now} partitions, and cannot have fewer")
-    await desk.broker.topics.grow(topic, body.partitions)
+    await desk.broker.topics.grow(topic, body.partitions, caller=exchange.caller)
     return await _find(desk, topic)
 
 
 @operation("POST", "/v1/topics/{topic}/purge")
-async def purge_topic(desk: Desk, topic: Name) -> Removed:
+async def purge_topic(desk: Desk, topic: Name, exchange: Exchange) -> Removed:
     """Remove all messages of a topic."""
-    return Removed(await desk.broker.topics.purge(topic))
+    return Removed(await desk.broker.topics.purge(topic, caller=exchange.caller))
 
 
 @operation("POST", "/v1/topics/{topic}/messages", status=201)

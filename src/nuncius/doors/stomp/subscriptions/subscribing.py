@@ -103,7 +103,7 @@ class Subscribing:
 
     async def _open(self, wish: Wish, consumer: Consumer) -> AnySubscription:
         if wish.destination.is_queue:
-            queue = await consumer.broker.queues.ensure(wish.destination.name)
+            queue = await consumer.broker.queues.ensure(wish.destination.name, caller=consumer.carrier.caller)
             from_queue = QueueSubscription(consumer, queue, wish.prefetch)
             from_queue.start()
             return from_queue

@@ -1,0 +1,2 @@
+-- Return clients by their ids.
+select * from nuncius.find_clients($1)
