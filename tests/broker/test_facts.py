@@ -12,7 +12,7 @@ from nuncius.broker.observe.facts import Facts, Overview, Wish
 from nuncius.broker.observe.facts_page import MOST_OFFSET
 from nuncius.broker.observe.facts_queues import NoSuchMessage
 from nuncius.broker.observe.facts_topics import NoSuchEntry
-from nuncius.broker.observe.findings import State, problems
+from nuncius.broker.observe.findings import Severity, problems
 from nuncius.store.driver import Connection
 
 
@@ -313,7 +313,7 @@ def test_problems_of_an_overview() -> None:
     assert problems(Overview(1, 1, 1, 1, 1, 100_000, 1, 0, 0, 2, 2, 0, 1, now).findings()) == ()
     found = problems(Overview(1, 1, 1, 1, 1, 100_001, 1, 3, 4, 2, 1, 5, 1, now).findings())
     assert len(found) == 5
-    assert all(each.state is State.WARN and each.detail and each.advice for each in found)
+    assert all(each.state is Severity.WARN and each.detail and each.advice for each in found)
 
 
 async def test_one_judgement_of_a_broker(facts: Facts, broker: Broker, connection: Connection) -> None:

@@ -12,7 +12,7 @@ from nuncius.broker.observe.facts_store import (
     StoreTransaction,
     TableFacts,
 )
-from nuncius.broker.observe.findings import Finding, State, problems, sentence
+from nuncius.broker.observe.findings import Finding, Severity, problems, sentence
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TABLES = (TableFacts("entries", 2, 1, 10, 0, None), TableFacts("messages", 2, 1, 10, 5, NOW))
@@ -31,7 +31,7 @@ def problem(store: StoreFacts) -> Finding:
 
 def test_a_store_in_order() -> None:
     """All checks are ok; a short transaction is no problem."""
-    assert {each.state for each in FINE.findings()} == {State.OK}
+    assert {each.state for each in FINE.findings()} == {Severity.OK}
     young = replace(FINE, transactions=(transaction(timedelta(seconds=5)),))
     assert problems(young.findings()) == ()
     assert [each.detail for each in young.findings()[1:]] == [
@@ -46,8 +46,8 @@ def test_failures_come_first() -> None:
     """Durability that is off is a failure, a crowded server is a warning."""
     store = replace(FINE, settings=(*SETTINGS, Setting("fsync", "off", "off", None)), connections=90)
     first, second = problems(reversed(store.findings()))
-    assert (first.state, first.detail) == (State.FAIL, "off: fsync")
-    assert (second.state, second.detail) == (State.WARN, "90 of 100 connections are in use")
+    assert (first.state, first.detail) == (Severity.FAIL, "off: fsync")
+    assert (second.state, second.detail) == (Severity.WARN, "90 of 100 connections are in use")
     assert sentence(first.advice).startswith("Turn it on")
 
 
@@ -80,7 +80,7 @@ def test_settings_that_cost_speed() -> None:
     small = replace(FINE, settings=(Setting("shared_buffers", "1", "8kB", 8192),))
     assert problem(small).advice.startswith("raise shared_buffers")
     off = replace(FINE, settings=(Setting("autovacuum", "off", "off", None),))
-    assert problem(off).state is State.FAIL
+    assert problem(off).state is Severity.FAIL
 
 
 def test_procedures() -> None:

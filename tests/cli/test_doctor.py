@@ -11,7 +11,7 @@ from cli.commands import nuncius
 from fix_servers import OwnServer
 from nuncius import testing
 from nuncius.broker.observe import facts_store
-from nuncius.broker.observe.findings import Finding, State
+from nuncius.broker.observe.findings import Finding, Severity
 from nuncius.cli.commands.doctor import examination
 from nuncius.store.driver import Connection
 
@@ -108,20 +108,20 @@ async def test_durability(dsn: str, connection: Connection) -> None:
     careless = await asyncpg.connect(dsn)
     found = (await findings(careless))["durability"]
     await careless.close()
-    assert found.state is State.FAIL
+    assert found.state is Severity.FAIL
     assert "synchronous_commit" in found.detail
 
 
 @pytest.mark.parametrize(
     ("change", "state"),
     [
-        ("insert into nuncius.migrations (version, name) values (99, 'x')", State.FAIL),
-        ("update nuncius.migrations set version = version - 1", State.WARN),
-        ("drop schema nuncius cascade", State.WARN),
+        ("insert into nuncius.migrations (version, name) values (99, 'x')", Severity.FAIL),
+        ("update nuncius.migrations set version = version - 1", Severity.WARN),
+        ("drop schema nuncius cascade", Severity.WARN),
     ],
     ids=["newer", "older", "none"],
 )
-async def test_schema(connection: Connection, change: str, state: State) -> None:
+async def test_schema(connection: Connection, change: str, state: Severity) -> None:
     """A schema of another version is told."""
     await connection.execute(change)
     assert (await findings(connection))["schema"].state is state
@@ -134,7 +134,7 @@ async def test_an_open_transaction(dsn: str, connection: Connection, monkeypatch
     transaction = other.transaction()
     await transaction.start()
     await other.fetch("select 1")
-    assert (await findings(connection))["transactions"].state is State.OK
+    assert (await findings(connection))["transactions"].state is Severity.OK
     monkeypatch.setattr(facts_store, "LONG_TRANSACTION", timedelta(0))
     old = (await findings(connection))["transactions"]
     assert "forgetful" in old.detail

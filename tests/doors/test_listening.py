@@ -98,6 +98,8 @@ async def test_a_connection_from_before_the_door(broker: Broker) -> None:
 class Echo:
     """A session that sends back what it gets."""
 
+    speaks = "echo"
+
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 

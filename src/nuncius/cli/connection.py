@@ -14,7 +14,7 @@ from nuncius.cli.errors import INTERRUPTED
 from nuncius.cli.output import Format, StreamFormat
 from nuncius.client import AsyncClient, CannotConnect, NotFound, NunciusError
 from nuncius.client.connection import address
-from nuncius.client.connection.caller import Caller
+from nuncius.client.connection.requester import Requester
 from nuncius.store import environment
 from nuncius.wire.packets import Hello
 
@@ -81,7 +81,7 @@ async def _connected(
 
 async def is_up(url: str) -> bool:
     """Return whether a node answers. It welcomes a client without a name even when its store is down."""
-    caller = Caller(address.parse(url), lambda: Hello(0))
+    caller = Requester(address.parse(url), lambda: Hello(0))
     try:
         await caller.connect(PROBE_SECONDS)
     except NunciusError:

@@ -10,8 +10,8 @@ from typing import Any, Self
 from nuncius.client import errors
 from nuncius.client.checks import as_bytes
 from nuncius.client.connection.address import DEFAULT_URL, parse
-from nuncius.client.connection.caller import Caller
 from nuncius.client.connection.outbox import MAX_ROWS, Outbox
+from nuncius.client.connection.requester import Requester
 from nuncius.client.connection.takers import Takers
 from nuncius.client.lease import give_back
 from nuncius.client.model import Body
@@ -35,7 +35,7 @@ class Calls:
         self._temporary = False
         self._lasting = bool(publisher)
         self._publisher = publisher or f"once-{uuid.uuid4()}"
-        self._caller = Caller(parse(url), self._hello)
+        self._caller = Requester(parse(url), self._hello)
         self._caller.on_push = self._pushed
         self._caller.on_connected = self._connected
         self._caller.on_unclaimed = partial(give_back, self._caller)

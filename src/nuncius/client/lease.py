@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from nuncius.client import errors
-from nuncius.client.connection.caller import Caller
 from nuncius.client.connection.link import Link
+from nuncius.client.connection.requester import Requester
 from nuncius.client.model import Message
 from nuncius.wire import packets
 from nuncius.wire.packets import Packet
@@ -21,7 +21,7 @@ class AsyncLease:
 
     def __init__(
         self,
-        caller: Caller,
+        caller: Requester,
         link: Link | None,
         timeout: float,
         leased: packets.LeasedMessage,
@@ -73,7 +73,7 @@ class AsyncLease:
 
 
 async def ask_for_leases(
-    caller: Caller, packet: packets.Lease, timeout: float
+    caller: Requester, packet: packets.Lease, timeout: float
 ) -> tuple[packets.Leased, Link | None]:
     """Return the answer, and the connection on which it came. The request may be repeated on another
     connection: messages leased on a broken one are returned to the queue with it. Messages that arrive after
@@ -98,7 +98,7 @@ async def ask_for_leases(
         raise
 
 
-def give_back(caller: Caller, answer: Any) -> None:
+def give_back(caller: Requester, answer: Any) -> None:
     """Release the messages of an answer that reached no caller."""
     if isinstance(answer, packets.Leased) and answer.messages:
         leases = [each.lease for each in answer.messages]

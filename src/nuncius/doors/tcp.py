@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from nuncius.broker import Broker
 from nuncius.broker.caller import Caller
-from nuncius.broker.footprint import Watch
+from nuncius.broker.footprint import DeadlineWatch
 from nuncius.broker.observe.counters_model import ConnectionFacts
 from nuncius.doors.listening import BACKLOG, listen, port_of
 from nuncius.doors.wire import Session, Wire
@@ -33,13 +33,13 @@ class TcpDoor(ABC):
         self._max_connections = max_connections
         self._servers: list[asyncio.Server] = []
         self.wires: set[Wire] = set()
-        self._watch = Watch(broker.limits, lambda: self.wires)
+        self._watch = DeadlineWatch(broker.limits, lambda: self.wires)
         self._numbers = count(1)
         self.count_as(self.name)
 
     def count_as(self, name: str) -> None:
         """Count the connections whose `door` is this name."""
-        self._broker.counters.doors[name] = Counted(name, self.wires, self._servers)
+        self._broker.counters.doors[name] = CountedConnections(name, self.wires, self._servers)
 
     @abstractmethod
     def greet(self, wire: Wire) -> Session:
@@ -85,7 +85,7 @@ class TcpDoor(ABC):
         self._watch.end()
 
 
-class Counted:
+class CountedConnections:
     """The connections of a listener that are counted under one name."""
 
     def __init__(self, name: str, wires: set[Wire], servers: Sequence[asyncio.Server]) -> None:
@@ -126,7 +126,7 @@ def _describe(wire: Wire, wall: float) -> ConnectionFacts:
         caller.connection,
         caller.door,
         wire.peer,
-        type(wire.session).__name__.removesuffix("Session").lower(),
+        wire.session.speaks,
         caller.client,
         "read only" if caller.is_read_only else "full",
         wall + wire.since,

@@ -22,6 +22,9 @@ WRITE_BUFFER = 1 << 20
 
 
 class Session(Protocol):
+    speaks: str
+    """The protocol or dialect, as in the list of connections."""
+
     def received(self, data: bytes) -> None:
         """Handle bytes from the client."""
 
@@ -223,7 +226,7 @@ class Wire(asyncio.Protocol):
     # Time and memory
 
     def look(self, now: float) -> None:
-        """End the connection if it has run out of time; see `Watch`."""
+        """End the connection if it has run out of time; see `DeadlineWatch`."""
         footprint, limits = self.footprint, self._limits
         footprint.look(now)
         if self._closing:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from nuncius.broker import future
-from nuncius.broker.background.actors import CONSUMER, Actors, Consumer
+from nuncius.broker.background.actors import CONSUMER, Actors, NumberedConsumer
 from nuncius.broker.background.signals import Signals
 from nuncius.broker.caller import NODE, Caller
 from nuncius.broker.delivery.positions import Positions
@@ -43,7 +43,7 @@ class Consuming:
 
     def consume_soon(
         self,
-        consumer: Consumer,
+        consumer: NumberedConsumer,
         done: Callable[[Any], None],
         *,
         key: str | None = None,
@@ -62,7 +62,7 @@ class Consuming:
         reading.ask(done, key)
 
     async def consume(
-        self, consumer: Consumer, *, key: str | None = None, caller: Caller = NODE
+        self, consumer: NumberedConsumer, *, key: str | None = None, caller: Caller = NODE
     ) -> bytes | None:
         consumed, done = future.new()
         self.consume_soon(consumer, done, key=key, caller=caller)

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from nuncius.broker.background.actors import Consumer, NoSuchConsumer
+from nuncius.broker.background.actors import NoSuchConsumer, NumberedConsumer
 from nuncius.broker.caller import Caller
 from nuncius.broker.delivery.reading_parts import Done, Means, Place, Request
 from nuncius.broker.errors import NoSuchTopic
@@ -36,7 +36,7 @@ LOOK_SECONDS_EACH = 0.01
 class Reading:
     """Reading for one consumer: a line of requests, and a line of partitions to serve them in turn."""
 
-    def __init__(self, consumer: Consumer, means: Means, caller: Caller) -> None:
+    def __init__(self, consumer: NumberedConsumer, means: Means, caller: Caller) -> None:
         """`caller` is the first that consumes. Requests of other connections stand in the same line."""
         self.consumer = consumer
         self._caller = Caller(caller.door, f"consumer-{consumer.consumer_id}")

@@ -18,7 +18,7 @@ from typing import Any
 
 from nuncius.broker.background.duties import Duties
 from nuncius.broker.caller import NODE, Caller
-from nuncius.broker.observe.counters_model import EDGES, Door, Histogram, RingState
+from nuncius.broker.observe.counters_model import EDGES, Histogram, ObservedDoor, RingState
 from nuncius.store.calls.fetching import Entries
 from nuncius.store.calls.moving import MOVED
 from nuncius.store.calls.publishing import Placed
@@ -46,7 +46,7 @@ class _Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class RecentRates:
     """Rates of the last minute, or since the node started if that is shorter."""
 
     seconds: float
@@ -63,7 +63,7 @@ class Counters:
         self._clock = clock
         self.started_at = time.time()
         self.pid = os.getpid()
-        self.doors: dict[str, Door] = {}
+        self.doors: dict[str, ObservedDoor] = {}
         self.ring: Callable[[], RingState] | None = None
         """Set by the door of the ring of keys."""
         self.procedures: dict[str, Histogram] = {}
@@ -219,7 +219,7 @@ class Counters:
         buckets = {name: each.buckets.copy() for name, each in self.procedures.items()}
         return _Sample(self._clock(), self.totals, dict(self.queues), buckets)
 
-    def rates(self, seconds: float = WINDOW * SAMPLE_SECONDS) -> Rates:
+    def rates(self, seconds: float = WINDOW * SAMPLE_SECONDS) -> RecentRates:
         """Return the rates of the last so many seconds, a minute at most."""
         now = self._sample()
         before = next((each for each in self._samples if now.at - each.at <= seconds), self._samples[-1])
@@ -235,7 +235,7 @@ class Counters:
             recent = [a - b for a, b in zip(buckets, before.buckets.get(name, nothing), strict=True)]
             if any(recent):
                 worked[name] = recent
-        return Rates(
+        return RecentRates(
             span,
             {where: (count - before.totals.get(where, 0)) / span for where, count in now.totals.items()},
             queues,

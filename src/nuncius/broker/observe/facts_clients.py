@@ -8,7 +8,7 @@ from datetime import datetime
 
 from nuncius.broker.background.actors import BROKER, Actors
 from nuncius.broker.observe.facts_cluster import ClusterFactsReader
-from nuncius.broker.observe.facts_page import Listing, Page, Wish
+from nuncius.broker.observe.facts_page import FactsListing, Page, Wish
 from nuncius.store.queries import query
 from nuncius.store.store import Store
 
@@ -16,7 +16,7 @@ ACTORS = query("facts", "actors")
 FACTS = query("facts", "clients")
 LAGS = query("facts", "lags")
 
-CLIENTS = Listing(
+CLIENTS = FactsListing(
     "nuncius.clients",
     "client_id",
     "client_name",

@@ -52,7 +52,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class FactsListing:
     """Rows that can be listed: of a table with an id and a name, and expressions to sort by."""
 
     source: str

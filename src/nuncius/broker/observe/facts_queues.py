@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from nuncius.broker.errors import NotFound
-from nuncius.broker.observe.facts_page import Listing, Page, Wish, headers_of
+from nuncius.broker.observe.facts_page import FactsListing, Page, Wish, headers_of
 from nuncius.store.queries import query
 from nuncius.store.store import Store
 
@@ -30,7 +30,7 @@ PREVIEW = 200  # bytes
 FRESH_SECONDS = 2.0
 RESPITE = 20  # the pause before the next count, in times of the last count's duration
 
-QUEUES = Listing("nuncius.queues", "queue_id", "queue_name", {"name": "queue_name", "id": "queue_id"})
+QUEUES = FactsListing("nuncius.queues", "queue_id", "queue_name", {"name": "queue_name", "id": "queue_id"})
 SORTS = {**QUEUES.sorts, "depth": None}
 MESSAGE_SORTS = {"priority": False, "age": True}
 

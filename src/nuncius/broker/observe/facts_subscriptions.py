@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from nuncius.broker.broker import Failure
-from nuncius.broker.observe.facts_page import Listing, Page, Wish
+from nuncius.broker.observe.facts_page import FactsListing, Page, Wish
 from nuncius.store.queries import query
 from nuncius.store.store import Store
 
@@ -14,7 +14,7 @@ ACTIVE_CONSUMERS = query("facts", "active_consumers")
 AWAITING = query("facts", "awaiting")
 DEAD_LETTERS = query("health", "dead_letters")
 
-SUBSCRIPTIONS = Listing(
+SUBSCRIPTIONS = FactsListing(
     f"({query('facts', 'named_subscriptions')}) s",
     "subscription_id",
     "names",

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from nuncius.broker.errors import InvalidInput, NoSuchTopic, NotFound
-from nuncius.broker.observe.facts_page import MOST_ROWS, Listing, Page, Wish, headers_of
+from nuncius.broker.observe.facts_page import MOST_ROWS, FactsListing, Page, Wish, headers_of
 from nuncius.broker.topics.topic import Retention, Topic
 from nuncius.broker.topics.topics import Topics
 from nuncius.store.queries import query
@@ -17,7 +17,7 @@ PEEK = query("facts", "peek_entries")
 
 PREVIEW = 200  # bytes
 
-TOPICS = Listing(
+TOPICS = FactsListing(
     "nuncius.topics",
     "topic_id",
     "topic_name",

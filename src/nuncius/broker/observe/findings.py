@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 
 
-class State(StrEnum):
+class Severity(StrEnum):
     """How serious a finding is."""
 
     OK = "ok"
@@ -16,21 +16,21 @@ class State(StrEnum):
 
 class Finding(msgspec.Struct, frozen=True):
     check: str
-    state: State
+    state: Severity
     detail: str
     advice: str = ""
 
 
 def ok(check: str, detail: str) -> Finding:
-    return Finding(check, State.OK, detail)
+    return Finding(check, Severity.OK, detail)
 
 
 def warn(check: str, detail: str, advice: str) -> Finding:
-    return Finding(check, State.WARN, detail, advice)
+    return Finding(check, Severity.WARN, detail, advice)
 
 
 def fail(check: str, detail: str, advice: str) -> Finding:
-    return Finding(check, State.FAIL, detail, advice)
+    return Finding(check, Severity.FAIL, detail, advice)
 
 
 def sentence(text: str) -> str:
@@ -41,5 +41,8 @@ def sentence(text: str) -> str:
 def problems(found: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return the findings that are not ok, failures first."""
     return tuple(
-        sorted((each for each in found if each.state != State.OK), key=lambda each: each.state != State.FAIL)
+        sorted(
+            (each for each in found if each.state != Severity.OK),
+            key=lambda each: each.state != Severity.FAIL,
+        )
     )

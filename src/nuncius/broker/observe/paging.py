@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class ListPage(Generic[T]):
     """Part of a list. `next` is the name after which the next page starts, or None at the end."""
 
     rows: Sequence[T]
@@ -27,18 +27,18 @@ class Pages:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    async def topics(self, after: str, limit: int) -> Page[TopicInfo]:
+    async def topics(self, after: str, limit: int) -> ListPage[TopicInfo]:
         names, following = await self._names(TOPICS, after, limit)
-        return Page(await self._broker.topics.find(names), following)
+        return ListPage(await self._broker.topics.find(names), following)
 
-    async def queues(self, after: str, limit: int) -> Page[QueueInfo]:
+    async def queues(self, after: str, limit: int) -> ListPage[QueueInfo]:
         names, following = await self._names(QUEUES, after, limit)
-        return Page(await self._broker.queues.info(names), following)
+        return ListPage(await self._broker.queues.info(names), following)
 
-    async def subscriptions(self, topic: str, after: str, limit: int) -> Page[SubscriptionInfo]:
+    async def subscriptions(self, topic: str, after: str, limit: int) -> ListPage[SubscriptionInfo]:
         rows = await self._broker.store.query(SUBSCRIPTIONS, topic, after, limit + 1)
         following = rows[limit - 1]["subscriber_name"] if len(rows) > limit else None
-        return Page([SubscriptionInfo(*row) for row in rows[:limit]], following)
+        return ListPage([SubscriptionInfo(*row) for row in rows[:limit]], following)
 
     async def _names(self, sql: str, after: str, limit: int) -> tuple[list[str], str | None]:
         """Return the names of a page, and the name after which the next page starts, if there is one."""

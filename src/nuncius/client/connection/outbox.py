@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from nuncius.client.connection.caller import Caller
 from nuncius.client.connection.piles import Pile, PublishPile, PutPile
+from nuncius.client.connection.requester import Requester
 from nuncius.client.errors import InvalidInput
 
 SPLIT = 32
@@ -20,7 +20,7 @@ MAX_BATCH_BYTES = 24 << 20  # well below the largest frame a node accepts
 
 
 class Outbox:
-    def __init__(self, caller: Caller, last_count: Callable[[str, str], Awaitable[int]] | None) -> None:
+    def __init__(self, caller: Requester, last_count: Callable[[str, str], Awaitable[int]] | None) -> None:
         self._caller = caller
         self._last_count = last_count  # asks the broker; None: a new publisher, all counts are 0
         self._piles: dict[Any, Pile] = {}

@@ -8,7 +8,7 @@ import asyncio
 from functools import partial
 from typing import Any
 
-from nuncius.client.connection.caller import Caller
+from nuncius.client.connection.requester import Requester
 from nuncius.wire import packets
 
 MAX_TOGETHER = 100
@@ -32,7 +32,7 @@ class _Party:
 
 
 class Takers:
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Requester) -> None:
         self._caller = caller
         self._parties: dict[Question, _Party] = {}  # of this turn of the loop
 

@@ -11,7 +11,7 @@ from nuncius.broker.observe.facts import Facts
 from nuncius.broker.observe.paging import Pages
 from nuncius.cluster.members import Members
 from nuncius.doors.http import identity
-from nuncius.doors.http.queue_report.growth import Growth
+from nuncius.doors.http.queue_report.growth import TopicGrowth
 from nuncius.doors.http.watching.metrics import Metrics
 
 
@@ -19,7 +19,7 @@ from nuncius.doors.http.watching.metrics import Metrics
 class Desk:
     broker: Broker
     members: Members
-    growth: Growth
+    growth: TopicGrowth
     metrics: Metrics
     facts: Facts
     pages: Pages

@@ -15,8 +15,10 @@ from nuncius.wire.codec import MAGIC
 log = logging.getLogger(__name__)
 
 
-class Greeting:
+class TelestoGreeting:
     """A connection whose protocol is not known yet. It hands over to that protocol's session."""
+
+    speaks = "greeting"
 
     def __init__(self, broker: Broker, wire: Wire, hold: float, trace: NodeTrace | None) -> None:
         self._broker = broker
@@ -74,4 +76,4 @@ class TelestoDoor(TcpDoor):
         self.count_as(NATIVE)
 
     def greet(self, wire: Wire) -> Session:
-        return Greeting(self._broker, wire, self._hold, self._trace)
+        return TelestoGreeting(self._broker, wire, self._hold, self._trace)

@@ -28,6 +28,8 @@ REQUEST_COST = 300  # bytes of memory per open request, besides its frame
 
 
 class NativeSession:
+    speaks = "native"
+
     def __init__(self, broker: Broker, wire: Wire) -> None:
         self.broker = broker
         self.wire = wire

@@ -32,6 +32,8 @@ LOST = "the connection was lost"
 
 
 class StompSession:
+    speaks = "stomp"
+
     def __init__(
         self,
         broker: Broker,

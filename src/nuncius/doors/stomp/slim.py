@@ -32,6 +32,8 @@ TOO_LARGE = slim_codec.error("Frame too large")
 
 
 class SlimSession:
+    speaks = "slim"
+
     def __init__(
         self,
         broker: Broker,

@@ -43,6 +43,8 @@ NOBODY = Client(0, "", FULL)
 
 
 class TelestoSession:
+    speaks = "telesto"
+
     def __init__(
         self,
         broker: Broker,

@@ -21,6 +21,8 @@ LAST_ANSWERS_SECONDS = 60.0  # for a client that has stopped sending; it may be 
 
 
 class RpcSession:
+    speaks = "rpc"
+
     def __init__(self, services: Services, wire: Wire) -> None:
         self._services = services
         self._wire = wire

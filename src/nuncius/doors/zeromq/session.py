@@ -40,6 +40,8 @@ AT_ONCE = 8  # lookups of large answers at a time
 
 
 class ZeromqSession:
+    speaks = "zeromq"
+
     def __init__(self, broker: Broker, wire: Wire) -> None:
         self._broker = broker
         self._wire = wire

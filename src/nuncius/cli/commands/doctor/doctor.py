@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from nuncius.broker.observe.findings import Finding, State, fail, ok, warn
+from nuncius.broker.observe.findings import Finding, Severity, fail, ok, warn
 from nuncius.cli import output
 from nuncius.cli.connection import DEFAULT_URL, Output, Url, is_up
 from nuncius.cli.output import Format
@@ -47,7 +47,7 @@ def doctor(
     else:
         for finding in findings:
             _show(finding)
-    if any(finding.state is State.FAIL for finding in findings):
+    if any(finding.state is Severity.FAIL for finding in findings):
         raise typer.Exit(1)
 
 

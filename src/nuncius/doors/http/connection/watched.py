@@ -13,7 +13,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from nuncius.broker import Broker
 from nuncius.broker.caller import Caller
-from nuncius.broker.footprint import LATE, SMALL, STALLED, STOPPED, Footprint, Watch, cut_offs
+from nuncius.broker.footprint import LATE, SMALL, STALLED, STOPPED, DeadlineWatch, Footprint, cut_offs
 from nuncius.doors.http.connection.corked import Corked
 from nuncius.doors.http.errors import Problem, Word
 from nuncius.doors.http.exchange import CONNECTION, Disconnected
@@ -31,7 +31,7 @@ class WatchedHttp(HttpToolsProtocol):
     caller: Caller
     """Set when the connection is made."""
 
-    def __init__(self, broker: Broker, watch: Watch, **options: Any) -> None:
+    def __init__(self, broker: Broker, watch: DeadlineWatch, **options: Any) -> None:
         super().__init__(**options)
         self._broker = broker
         self._watch = watch
@@ -104,7 +104,7 @@ class WatchedHttp(HttpToolsProtocol):
         super().resume_writing()
 
     def look(self, now: float) -> None:
-        """End the connection if it has run out of time; see `Watch`."""
+        """End the connection if it has run out of time; see `DeadlineWatch`."""
         footprint, limits = self.footprint, self._broker.limits
         footprint.look(now)
         if self.transport.is_closing():
@@ -197,7 +197,7 @@ class WatchedWebSocket(WebSocketsSansIOProtocol):
         super().resume_writing()
 
     def look(self, now: float) -> None:
-        """End the connection if it has run out of time; see `Watch`."""
+        """End the connection if it has run out of time; see `DeadlineWatch`."""
         footprint = self.footprint
         footprint.look(now)
         if self.transport.is_closing():

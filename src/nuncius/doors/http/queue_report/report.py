@@ -13,10 +13,10 @@ from nuncius.broker import future
 from nuncius.broker.background.actors import (
     MAX_ID,
     PRODUCER,
-    Consumer,
     NoSuchConsumer,
     NoSuchProducer,
-    Producer,
+    NumberedConsumer,
+    NumberedProducer,
 )
 from nuncius.broker.errors import (
     AlreadyExists,
@@ -140,7 +140,7 @@ class Report:
         else:
             await exchange.answer(200, SUCCESS)
 
-    async def _find_producer(self, producer_id: int) -> Producer:
+    async def _find_producer(self, producer_id: int) -> NumberedProducer:
         try:
             return await self._producers.find(_name(producer_id))
         except NoSuchProducer:
@@ -181,7 +181,7 @@ class Report:
         consumer = await self._consumer(fields)
         await succeed(exchange, size=await self._broker.actors.size(consumer))
 
-    async def _consumer(self, fields: Fields) -> Consumer:
+    async def _consumer(self, fields: Fields) -> NumberedConsumer:
         topic = fields.topic_of()
         consumer_id = number(fields.consumer_id, NO_CONSUMER)
         consumer = self._consumers.known(str(consumer_id))

@@ -77,7 +77,7 @@ class Target(msgspec.Struct, forbid_unknown_fields=True):
     positions: Annotated[list[Position], msgspec.Meta(min_length=1, max_length=1000)] | None = None
 
 
-class Page(msgspec.Struct):
+class ReadQuery(msgspec.Struct):
     limit: Limit = 100
     wait: Wait = 0
 
@@ -113,14 +113,14 @@ async def unsubscribe(desk: Desk, topic: Name, subscription: Name) -> None:
 
 @operation("GET", "/v1/topics/{topic}/subscriptions/{subscription}/messages")
 async def read_subscription(
-    desk: Desk, topic: Name, subscription: Name, query: Page, exchange: Exchange
+    desk: Desk, topic: Name, subscription: Name, query: ReadQuery, exchange: Exchange
 ) -> Messages:
     """Messages that are not confirmed yet. Reading does not move the subscription; confirming does."""
     work = _read(desk, topic, subscription, query, exchange)
     return await exchange.while_connected(work) if query.wait else await work
 
 
-async def _read(desk: Desk, topic: str, subscription: str, page: Page, exchange: Exchange) -> Messages:
+async def _read(desk: Desk, topic: str, subscription: str, page: ReadQuery, exchange: Exchange) -> Messages:
     reader = await desk.broker.subscriptions.reader(await desk.broker.subscriptions.find(topic, subscription))
     async with exchange.replies:  # without a deadline: there is no false "nothing"
         found = await _look(reader, page.limit, desk.broker.limits.max_body, exchange.caller)

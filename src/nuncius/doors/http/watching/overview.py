@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 
 from nuncius.broker.observe.facts import Overview, Wish
-from nuncius.broker.observe.findings import State, sentence
+from nuncius.broker.observe.findings import Severity, sentence
 from nuncius.doors.http.api.operations import operation
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.v1.model import Time
@@ -42,7 +42,7 @@ class NodeSeen(msgspec.Struct):
 class Alarm(msgspec.Struct):
     """A problem, and what to do about it."""
 
-    level: State
+    level: Severity
     text: str
     remedy: str
 

@@ -29,7 +29,7 @@ AnySubscription = TopicSubscription | QueueSubscription
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SubscribeFrame:
     """The contents of a SUBSCRIBE frame."""
 
     key: str  # the subscription's id within the connection
@@ -47,13 +47,13 @@ class Wish:
         never are."""
         return self.ack == AUTO and self.durable is None
 
-    def is_same_place(self, other: "Wish") -> bool:
+    def is_same_place(self, other: "SubscribeFrame") -> bool:
         return (self.durable, self.destination) == (other.durable, other.destination)
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    wish: Wish
+    wish: SubscribeFrame
     subscription: AnySubscription
 
 
@@ -101,7 +101,7 @@ class Subscribing:
         if self._is_over:
             await subscription.close(GOODBYE)
 
-    async def _open(self, wish: Wish, consumer: Consumer) -> AnySubscription:
+    async def _open(self, wish: SubscribeFrame, consumer: Consumer) -> AnySubscription:
         if wish.destination.is_queue:
             queue = await consumer.broker.queues.ensure(wish.destination.name, caller=consumer.carrier.caller)
             from_queue = QueueSubscription(consumer, queue, wish.prefetch)
@@ -196,7 +196,7 @@ class Subscribing:
                 return "/".join(filter(None, (self._introduction.client_id, frame.headers[other])))
         return None
 
-    def _wish(self, frame: Frame) -> Wish:
+    def _wish(self, frame: Frame) -> SubscribeFrame:
         headers = frame.headers
         text = required(frame, "destination")
         destination = parse(text)
@@ -210,7 +210,7 @@ class Subscribing:
             raise Refused("there are no selectors here: a subscriber gets every message")
         if destination.is_queue and headers.get("durable", "true") not in ("true", "false"):
             raise Refused("a queue keeps its messages; durable is for topics")
-        return Wish(
+        return SubscribeFrame(
             self._key(frame),
             headers.get("id"),
             text,

@@ -37,7 +37,7 @@ class Pending:
         self.repeatable = repeatable
 
 
-class Caller:
+class Requester:
     def __init__(self, addresses: Sequence[tuple[str, int]], hello: Callable[[], Packet]) -> None:
         self._addresses = list(addresses)
         self._hello = hello  # makes the packet that opens a connection
