@@ -288,7 +288,7 @@ async def test_store(broker: Broker, facts: Facts, other: Connection, server: ob
     transaction = other.transaction()
     await transaction.start()
     await other.execute("select 1 from nuncius.topics")
-    store = await facts.store.read()
+    store = await facts.store()
     assert store.bytes > 0
     assert "entries" in {table.name for table in store.tables}
     assert other.get_server_pid() in {each.pid for each in store.transactions}

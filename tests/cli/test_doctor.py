@@ -1,7 +1,6 @@
 """`nuncius doctor` sees what is wrong and says what to do."""
 
 import json
-from datetime import timedelta
 from pathlib import Path
 
 import asyncpg
@@ -10,7 +9,6 @@ import pytest
 from cli.commands import nuncius
 from fix_servers import OwnServer
 from nuncius import testing
-from nuncius.broker.observe import facts_store
 from nuncius.broker.observe.findings import Finding, Severity
 from nuncius.cli.commands.doctor import examination
 from nuncius.store.driver import Connection
@@ -125,32 +123,3 @@ async def test_schema(connection: Connection, change: str, state: Severity) -> N
     """A schema of another version is told."""
     await connection.execute(change)
     assert (await findings(connection))["schema"].state is state
-
-
-async def test_an_open_transaction(dsn: str, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A transaction that stays open is named with its owner and what to do about it."""
-    assert (await findings(connection))["transactions"].detail == "none is open"
-    other = await asyncpg.connect(dsn, server_settings={"application_name": "forgetful"})
-    transaction = other.transaction()
-    await transaction.start()
-    await other.fetch("select 1")
-    assert (await findings(connection))["transactions"].state is Severity.OK
-    monkeypatch.setattr(facts_store, "LONG_TRANSACTION", timedelta(0))
-    old = (await findings(connection))["transactions"]
-    assert "forgetful" in old.detail
-    assert f"pg_terminate_backend({other.get_server_pid()})" in old.advice
-    await transaction.rollback()
-    await other.close()
-
-
-async def test_dead_rows(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More dead rows than live ones are told, with the table that has most of them."""
-    monkeypatch.setattr(facts_store, "MANY_DEAD_ROWS", 0)
-    await connection.execute("alter table nuncius.clients set (autovacuum_enabled = off)")
-    await connection.execute(
-        "insert into nuncius.clients (client_name, client_mode)"
-        " select 'c' || i, 1 from generate_series(1, 1000) i"
-    )
-    await connection.execute("delete from nuncius.clients")
-    await connection.execute("select pg_stat_force_next_flush()")
-    assert (await findings(connection))["rows"].detail.endswith("most in clients")

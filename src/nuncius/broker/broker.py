@@ -23,7 +23,6 @@ from nuncius.broker.limits import Limits
 from nuncius.broker.observe.consumers import Consumers
 from nuncius.broker.observe.counters import Counters
 from nuncius.broker.observe.counters_model import Counts
-from nuncius.broker.queues.leases import Leases
 from nuncius.broker.queues.queues import Queues
 from nuncius.broker.queues.timed_leases import TimedLeases
 from nuncius.broker.topics.publishers import Publishers
@@ -59,20 +58,6 @@ class Broker:
 
     Methods that carry messages take a callback (`..._soon`), so they need no task; all others are awaited.
     """
-
-    actors: Actors
-    consuming: Consuming
-    groups: Groups
-    clients: Clients
-    queues: Queues
-    topics: Topics
-    leases: Leases
-    timed_leases: TimedLeases
-    feeds: Feeds
-    positions: Positions
-    publishers: Publishers
-    pubsub: PubSub
-    subscriptions: Subscriptions
 
     def __init__(
         self,

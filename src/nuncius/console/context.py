@@ -31,7 +31,7 @@ class Console:
         self.nodes = Nodes(self.facts.cluster)
         self.traffic = Traffic(self.nodes)
         self.overview = Shared(self.facts.overview, OVERVIEW_SECONDS, RESPITE)
-        self._store = Shared(self.facts.store.read, ALARM_SECONDS, RESPITE)
+        self._store = Shared(self.facts.store, ALARM_SECONDS, RESPITE)
         self.changes = Changes(self.broker, self.facts, self.nodes, read_only=self.read_only)
         return self
 

@@ -18,13 +18,14 @@ from nuncius.broker.observe.facts_cluster import SILENCE, ClusterFactsReader
 from nuncius.broker.observe.facts_page import Page, Wish
 from nuncius.broker.observe.facts_pipelines import PipelineFactsReader
 from nuncius.broker.observe.facts_queues import QueueFactsReader
-from nuncius.broker.observe.facts_store import Fetch, StoreFactsReader
+from nuncius.broker.observe.facts_store import Fetch, StoreFacts, read_store
 from nuncius.broker.observe.facts_subscriptions import SubscriptionFactsReader
 from nuncius.broker.observe.facts_topics import TopicFactsReader
 from nuncius.broker.observe.findings import Finding, ok, problems, warn
 from nuncius.store.queries import query
 
 OVERVIEW = query("health", "overview")
+SCHEMA = query("health", "schema")
 
 GREAT_LAG = 100_000
 
@@ -102,8 +103,11 @@ class Facts:
         self.cluster = ClusterFactsReader(store)
         self.clients = ClientFactsReader(store, broker.actors, self.cluster)
         self.pipelines = PipelineFactsReader(store)
-        self.store = StoreFactsReader(store)
         self.actions = Actions(store, broker.queues, broker.topics, self.queues, self.topics)
+
+    async def store(self) -> StoreFacts:
+        fetch = self._broker.store.query
+        return await read_store(fetch, (await fetch(SCHEMA))[0][0])
 
     async def overview(self) -> Overview:
         depths = await self.queues.depths()
@@ -118,7 +122,7 @@ class Facts:
     async def alarms(self, overview: Overview | None = None) -> tuple[Finding, ...]:
         """List the problems, failures first. Empty: all is well."""
         overview = overview or await self.overview()
-        return problems([*(await self.store.read()).findings(), *overview.findings()])
+        return problems([*(await self.store()).findings(), *overview.findings()])
 
 
 def _count(number: int, thing: str) -> str:

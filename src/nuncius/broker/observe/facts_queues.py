@@ -17,7 +17,6 @@ from nuncius.store.store import Store
 
 DEPTHS = query("facts", "depths")
 SEARCH = query("facts", "search_queues")
-IDS = query("facts", "queue_ids")
 OLDEST = query("facts", "oldest_in_queues")
 NAMES = query("facts", "queue_names")
 FACTS = query("facts", "queues")
@@ -111,16 +110,15 @@ class QueueFactsReader:
         wish = wish or Wish()
         wish.check(SORTS)
         if wish.sort == "depth":
-            ids, total = await self._deepest(wish)
+            found, _ = await self._by_depth(wish.search, deepest_first=wish.descending)
+            ids, total = found[wish.offset : wish.offset + wish.limit], len(found)
         else:
             ids, total = await QUEUES.ids(self._store, wish)
         return Page(await self._facts(ids), total)
 
     async def deepest(self, most: int) -> tuple[list[tuple[str, int, datetime | None]], int]:
         """Return name, depth and oldest message of the deepest queues, and the total depth of the others."""
-        depths = await self.depths()
-        rows = await self._store.query(IDS)
-        ids = sorted((row[0] for row in rows), key=lambda each: -depths.get(each, 0))
+        ids, depths = await self._by_depth("", deepest_first=True)
         found = await self._store.query(OLDEST, ids[:most])
         others = sum(depths.get(each, 0) for each in ids[most:])
         return [(row[1], depths.get(row[0], 0), row[2]) for row in found], others
@@ -134,11 +132,11 @@ class QueueFactsReader:
         found = await self._facts([queue_id])
         return found[0] if found else None
 
-    async def _deepest(self, wish: Wish) -> tuple[list[int], int]:
+    async def _by_depth(self, search: str, *, deepest_first: bool) -> tuple[list[int], dict[int, int]]:
+        """Return the ids of queues with a text in their name, ordered by depth, and all depths."""
         depths = await self.depths()
-        rows = await self._store.query(SEARCH, wish.search)
-        ids = sorted((row[0] for row in rows), key=lambda each: depths.get(each, 0), reverse=wish.descending)
-        return ids[wish.offset : wish.offset + wish.limit], len(ids)
+        ids = [row[0] for row in await self._store.query(SEARCH, search)]
+        return sorted(ids, key=lambda each: depths.get(each, 0), reverse=deepest_first), depths
 
     async def _facts(self, ids: list[int]) -> tuple[QueueFacts, ...]:
         rows = await self._store.query(FACTS, ids, BOUND)

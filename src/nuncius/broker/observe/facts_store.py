@@ -7,11 +7,9 @@ from typing import Any
 
 from nuncius.broker.observe.findings import Finding, fail, ok, warn
 from nuncius.store.queries import query
-from nuncius.store.store import Store
 
 SERVER = query("health", "server")
 SETTINGS = query("health", "settings")
-SCHEMA = query("health", "schema")
 TABLES = query("health", "tables")
 TRANSACTIONS = query("health", "transactions")
 PROCEDURES = query("health", "procedures")
@@ -173,11 +171,3 @@ async def read_store(fetch: Fetch, schema: int | None) -> StoreFacts:
         transactions=tuple(StoreTransaction(*each) for each in await fetch(TRANSACTIONS)),
         procedures=tuple(ProcedureFacts(*each) for each in await fetch(PROCEDURES)),
     )
-
-
-class StoreFactsReader:
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def read(self) -> StoreFacts:
-        return await read_store(self._store.query, (await self._store.query(SCHEMA))[0][0])

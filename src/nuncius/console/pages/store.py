@@ -76,7 +76,7 @@ class StorePage:
                 table.build()
 
     async def refresh(self) -> None:
-        self._facts = facts = await self._console.facts.store.read()
+        self._facts = facts = await self._console.facts.store()
         self._advice.show(problems(facts.findings()) or (IN_ORDER,))
         self._cards.show(
             {

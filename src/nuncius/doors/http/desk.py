@@ -39,11 +39,11 @@ class Desk:
         self,
         topic: str,
         bodies: Sequence[bytes],
-        *,
         keys: Sequence[str | None] | None = None,
         headers: Sequence[str | None] | None = None,
         partition: int | None = None,
         publisher: Publisher | None = None,
+        *,
         caller: Caller,
     ) -> Placed:
         """Publish messages together; then let the topic grow if it has too many."""

@@ -85,28 +85,21 @@ def _programs() -> Finding:
 def _data_directory(directory: Path) -> Iterator[Finding]:
     from nuncius.store.server.datadir import DataDirectory
 
+    check, other = "data directory", "choose another with --data-dir"
     if DataDirectory(directory).is_ours:
-        yield ok("data directory", str(directory))
+        yield ok(check, str(directory))
     elif not directory.exists():
-        yield warn("data directory", f"{directory} does not exist yet", "nuncius up makes it")
+        yield warn(check, f"{directory} does not exist yet", "nuncius up makes it")
     else:
         try:
             content = next((entry.name for entry in directory.iterdir()), None)
         except OSError as error:
-            yield fail(
-                "data directory",
-                f"{directory} cannot be read ({error.strerror})",
-                "choose another with --data-dir",
-            )
+            yield fail(check, f"{directory} cannot be read ({error.strerror})", other)
             return
         if content is not None:
-            yield fail(
-                "data directory",
-                f"{directory} is not ours, it contains {content}",
-                "choose another with --data-dir",
-            )
+            yield fail(check, f"{directory} is not ours, it contains {content}", other)
         else:
-            yield warn("data directory", f"{directory} is empty", "nuncius up fills it")
+            yield warn(check, f"{directory} is empty", "nuncius up fills it")
     yield _space(directory)
 
 

@@ -160,17 +160,8 @@ async def publish(
     desk: Desk, topic: Name, query: PublishOptions, body: NewMessage, key: str | None, exchange: Exchange
 ) -> Published:
     """Publish a message. The topic is created if there is none of that name."""
-    bodies, keys, headers = columns((body,))
     publisher = None if key is None else await desk.identity(key, (body, query), "topic", topic)
-    placed = await desk.publish(
-        topic,
-        bodies,
-        keys=keys,
-        headers=headers,
-        partition=query.partition,
-        publisher=publisher,
-        caller=exchange.caller,
-    )
+    placed = await desk.publish(topic, *columns((body,)), query.partition, publisher, caller=exchange.caller)
     return Published(spots(placed, 1)[0])
 
 
@@ -179,19 +170,12 @@ async def publish_batch(
     desk: Desk, topic: Name, body: NewMessages, key: str | None, exchange: Exchange
 ) -> PublishedBatch:
     """Publish messages together, all or none."""
-    bodies, keys, headers = columns(body.messages)
     content = (*body.messages, body.partition)
     publisher = None if key is None else await desk.identity(key, content, "topic", topic)
     placed = await desk.publish(
-        topic,
-        bodies,
-        keys=keys,
-        headers=headers,
-        partition=body.partition,
-        publisher=publisher,
-        caller=exchange.caller,
+        topic, *columns(body.messages), body.partition, publisher, caller=exchange.caller
     )
-    return PublishedBatch(spots(placed, len(bodies)))
+    return PublishedBatch(spots(placed, len(body.messages)))
 
 
 @operation("POST", "/v1/topics/{topic}/messages/raw", status=201)
@@ -201,14 +185,9 @@ async def publish_raw(
     """Publish the request's body as one message. Its content type is kept with it."""
     headers = raw_headers(exchange)
     publisher = None if key is None else await desk.identity(key, (raw, query, headers), "topic", topic)
+    keys = None if query.key is None else (query.key,)
     placed = await desk.publish(
-        topic,
-        (raw,),
-        keys=None if query.key is None else (query.key,),
-        headers=headers,
-        partition=query.partition,
-        publisher=publisher,
-        caller=exchange.caller,
+        topic, (raw,), keys, headers, query.partition, publisher, caller=exchange.caller
     )
     return Published(spots(placed, 1)[0])
 

@@ -63,7 +63,7 @@ class StoreMetrics(Collector):
         subscriptions = await facts.subscriptions.page(Wish("lag", descending=True, limit=MOST_NAMES))
         self._figures = _Figures(
             await facts.overview(),
-            await facts.store.read(),
+            await facts.store(),
             queues,
             other_messages,
             await facts.topics.fullest(MOST_NAMES),
