@@ -5,7 +5,7 @@ import pytest
 from nuncius.broker import Broker, future
 from nuncius.broker.caller import NODE, Caller
 from nuncius.broker.model import Letter, Stored
-from nuncius.broker.observe.counters import MOST_QUEUES, Counters
+from nuncius.broker.observe.counters import DELIVERED, MOST_QUEUES, Counters
 from nuncius.broker.observe.counters_model import EDGES, quantile
 from nuncius.store.calls.keys import APPEND, POST, Keys, Mention, WriteCall
 from nuncius.store.calls.putting import PutCall
@@ -50,6 +50,16 @@ async def test_messages_are_counted(broker: Broker) -> None:
     }
     assert broker.counters.queues == {queue.queue_id: (3, 3)}
     assert broker.counters.totals["node", "put"] == 3
+
+
+async def test_a_put_into_several_queues(broker: Broker) -> None:
+    """A message counts once for each queue, and not again when the put is repeated."""
+    ids = [(await broker.queues.create(name)).queue_id for name in "ab"]
+    publisher = await broker.publishers.find("p", lasting=True)
+    for _ in range(2):
+        caller = Caller("native", "native-1")
+        await broker.queues.put_into_all(ids, Letter(b"x"), publisher=publisher, count=1, caller=caller)
+    assert broker.counters.totals["native", "put"] == 2
 
 
 async def test_leases_are_deliveries(broker: Broker) -> None:
@@ -115,13 +125,13 @@ async def test_rates_are_of_the_last_seconds() -> None:
     """Against the sample of so many seconds ago, or the oldest there is."""
     clock = Clock()
     counters = Counters(clock)
-    counters.delivered(NODE, 10)
+    counters.count(DELIVERED, NODE, 10)
     clock.now += 1
     assert counters.rates().messages == {("node", "delivered"): 10.0}
     await counters.sample()
     for _ in range(70):
         clock.now += 1
-        counters.delivered(NODE, 5)
+        counters.count(DELIVERED, NODE, 5)
         await counters.sample()
     assert counters.rates(10).messages == {("node", "delivered"): pytest.approx(5.0)}
     assert counters.rates().seconds == pytest.approx(60.0)

@@ -8,6 +8,7 @@ import pytest
 
 from broker.inside import bodies, put, queue, start, until_waiting_for
 from nuncius.broker import Broker, future
+from nuncius.broker.caller import Caller
 from nuncius.broker.errors import AlreadyExists, InvalidInput, NoSuchQueue
 from nuncius.broker.model import BY_TIME, Letter
 from nuncius.broker.queues.queue import Queue
@@ -246,10 +247,10 @@ async def test_several_make_sure_of_a_queue_at_once(broker: Broker, monkeypatch:
                 await made.wait()
             raise
 
-    async def beside(name: str) -> Queue:
+    async def beside(name: str, *, caller: Caller) -> Queue:
         early.append(start(names.find(name)))
         await nothing.wait()
-        queue = await create(name)
+        queue = await create(name, caller=caller)
         made.set()
         return queue
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from nuncius import __version__
 from nuncius.broker.background.actors import Actors
@@ -21,7 +22,7 @@ from nuncius.broker.delivery.subscriptions import Subscriptions
 from nuncius.broker.delivery.tails import Tails
 from nuncius.broker.limits import Limits
 from nuncius.broker.observe.consumers import Consumers
-from nuncius.broker.observe.counters import Counters
+from nuncius.broker.observe.counters import ACKED, DELIVERED, PUT, Counters
 from nuncius.broker.observe.counters_model import Counts
 from nuncius.broker.queues.queues import Queues
 from nuncius.broker.queues.timed_leases import TimedLeases
@@ -113,12 +114,13 @@ class Broker:
         self.topics = Topics(store, signals, self._listener, self.limits)
         self._tails = Tails(self.topics)
         self.subscriptions = Subscriptions(store, self.topics, self._tails, signals)
-        self.subscriptions.on_delivery = self.counters.delivered
+        self.subscriptions.on_delivery = partial(self.counters.count, DELIVERED)
         self.positions = Positions(store)
         self.queues = Queues(store, self._listener, self.limits)
+        self.queues.on_put = partial(self.counters.count, PUT)
         self.leases = self.queues.leases
         self.timed_leases = TimedLeases(store, self.queues, self._listener, self.limits)
-        self.timed_leases.on_settled = self.counters.settled
+        self.timed_leases.on_settled = partial(self.counters.count, ACKED)
         self.feeds = Feeds(
             store, self.subscriptions, self._tails, signals, self.topics.order, self._listener, self.limits
         )

@@ -22,7 +22,9 @@ class Caller:
     client: str = ""
     """The name by which the client introduced itself; empty if it did not."""
     is_read_only: bool = False
+    """True if the client has registered as a reader."""
     account: str = ANONYMOUS
+    """The account that the client uses: until accounts can be made, all clients use the same."""
 
     def log(self, log: logging.Logger, what: str, **facts: object) -> None:
         """Log a change that the caller has made."""

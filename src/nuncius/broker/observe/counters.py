@@ -111,13 +111,9 @@ class Counters:
 
         return observe
 
-    def delivered(self, caller: Caller, entries: int) -> None:
-        """Count entries delivered to a subscriber."""
-        self._counts[DELIVERED][caller.door] += entries
-
-    def settled(self, caller: Caller, messages: int) -> None:
-        """Count acknowledged messages of timed leases."""
-        self._counts[ACKED][caller.door] += messages
+    def count(self, kind: str, caller: Caller, messages: int) -> None:
+        """Count messages that no combiner carries."""
+        self._counts[kind][caller.door] += messages
 
     def _published(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
         # The hottest path: neighbours mostly have one door, so sum them before the look-up.

@@ -70,6 +70,8 @@ class Queues:
         self._contexts: deque[int] = deque()
         listener.on_queue = self._room.look_again
         self.names = Names(self.find)
+        self.on_put: Callable[[Caller, int], None] = lambda caller, count: None
+        """Called with the messages of a put into several queues, which is no combiner's."""
 
     # Putting
 
@@ -113,6 +115,8 @@ class Queues:
         )
         if isinstance(result, MissingQueues):
             raise missing(result)
+        if not result.skipped:
+            self.on_put(caller, len(queue_ids))
         for queue_id in queue_ids:
             self._arrived(queue_id, [letter])
         return result  # type: ignore[no-any-return]
