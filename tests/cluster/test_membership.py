@@ -11,7 +11,7 @@ from nuncius.broker import Broker
 from nuncius.broker.errors import InvalidInput
 from nuncius.cluster.members import Member, Members, NoSuchBroker
 from nuncius.cluster.placement import Placement
-from nuncius.cluster.watching import Watch
+from nuncius.cluster.watching import MembersWatch
 from nuncius.store.driver import Connection
 from nuncius.store.store import Store
 from racing import until
@@ -349,7 +349,7 @@ async def test_the_store_is_back() -> None:
     async def heard(members: Sequence[Member]) -> None:
         assert not members
 
-    watches = [Watch(table, heard, 0.05) for _ in range(2)]
+    watches = [MembersWatch(table, heard, 0.05) for _ in range(2)]
     await asyncio.gather(*(watch.begin(HOST, 1 + n, 0, ()) for n, watch in enumerate(watches)))
     table.words.clear()
     await until(lambda: len(table.words) >= 4)

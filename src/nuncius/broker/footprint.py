@@ -161,7 +161,7 @@ class Watched(Protocol):
         """End the connection if it has run out of time."""
 
 
-class DeadlineWatch:
+class Watch:
     """Timer that checks the connections of a door, as long as there are some."""
 
     def __init__(self, limits: Limits, connections: Callable[[], Collection[Watched]]) -> None:

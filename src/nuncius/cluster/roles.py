@@ -14,7 +14,7 @@ from nuncius.cluster.placement import Placement
 from nuncius.cluster.rebalancing import Rebalancing
 from nuncius.cluster.role_names import ALL_IN_ONE, BROKER
 from nuncius.cluster.routing import Router
-from nuncius.cluster.watching import PULSE_SECONDS, Watch
+from nuncius.cluster.watching import PULSE_SECONDS, MembersWatch
 from nuncius.store.errors import StoreError
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Participant:
         self.own = None if own_store is None else OwnStore(own_store, broker)
         self.server = LinkServer(broker, self.own)
         self.router = Router(broker, self.placement, is_broker=BROKER in roles, own=self.own)
-        self.watch = Watch(self.members, self._heard, pulse)
+        self.watch = MembersWatch(self.members, self._heard, pulse)
         self.router.forwarding.look = self.watch.look
         self.on_members: Callable[[Sequence[Member]], None] = lambda members: None
         self._link_port = 0

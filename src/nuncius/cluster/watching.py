@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 PULSE_SECONDS = 1.0
 
 
-class Watch:
+class MembersWatch:
     def __init__(
         self,
         members: Members,

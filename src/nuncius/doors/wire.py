@@ -226,7 +226,7 @@ class Wire(asyncio.Protocol):
     # Time and memory
 
     def look(self, now: float) -> None:
-        """End the connection if it has run out of time; see `DeadlineWatch`."""
+        """End the connection if it has run out of time; see `Watch`."""
         footprint, limits = self.footprint, self._limits
         footprint.look(now)
         if self._closing:

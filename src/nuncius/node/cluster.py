@@ -10,7 +10,7 @@ from nuncius.cluster.balancer.balancer import Balancer
 from nuncius.cluster.members import Member, Members
 from nuncius.cluster.role_names import BALANCER
 from nuncius.cluster.roles import Participant
-from nuncius.cluster.watching import Watch
+from nuncius.cluster.watching import MembersWatch
 from nuncius.node.node import Announce, Endpoint, Endpoints, NodeSettings, cannot_listen, warn_of_strangers
 from nuncius.node.stopping import giving_up, stop_event
 from nuncius.store.store import Store
@@ -69,7 +69,7 @@ async def serve_balancer(settings: NodeSettings, announce: Announce) -> None:
             async def heard(members: Sequence[Member]) -> None:
                 balancer.learn(members)
 
-            watch = Watch(Members(store), heard)
+            watch = MembersWatch(Members(store), heard)
             balancer.look = watch.look
             await watch.begin(_address(settings), port, 0, settings.roles)
             with announce({"http": Endpoint(settings.host, port)}):

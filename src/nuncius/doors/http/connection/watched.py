@@ -13,7 +13,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from nuncius.broker import Broker
 from nuncius.broker.caller import Caller
-from nuncius.broker.footprint import LATE, SMALL, STALLED, STOPPED, DeadlineWatch, Footprint, cut_offs
+from nuncius.broker.footprint import LATE, SMALL, STALLED, STOPPED, Footprint, Watch, cut_offs
 from nuncius.doors.http.connection.corked import Corked
 from nuncius.doors.http.errors import Problem, Word
 from nuncius.doors.http.exchange import CONNECTION, Disconnected
@@ -31,7 +31,7 @@ class WatchedHttp(HttpToolsProtocol):
     caller: Caller
     """Set when the connection is made."""
 
-    def __init__(self, broker: Broker, watch: DeadlineWatch, **options: Any) -> None:
+    def __init__(self, broker: Broker, watch: Watch, **options: Any) -> None:
         super().__init__(**options)
         self._broker = broker
         self._watch = watch
@@ -104,7 +104,7 @@ class WatchedHttp(HttpToolsProtocol):
         super().resume_writing()
 
     def look(self, now: float) -> None:
-        """End the connection if it has run out of time; see `DeadlineWatch`."""
+        """End the connection if it has run out of time; see `Watch`."""
         footprint, limits = self.footprint, self._broker.limits
         footprint.look(now)
         if self.transport.is_closing():
@@ -128,7 +128,7 @@ class WatchedHttp(HttpToolsProtocol):
         return self.bytes_in + self._corked.bytes_out
 
     def _cut_off(self, reason: str) -> None:
-        cut_offs.note(self.caller, peer_of(self), reason)
+        _note(self.caller, self.client, reason)
         cycle = self.cycle
         is_answering = self._has_asked and not (cycle.response_complete or cycle.more_body)
         if is_answering or self.footprint.unread > SMALL:
@@ -197,7 +197,7 @@ class WatchedWebSocket(WebSocketsSansIOProtocol):
         super().resume_writing()
 
     def look(self, now: float) -> None:
-        """End the connection if it has run out of time; see `DeadlineWatch`."""
+        """End the connection if it has run out of time; see `Watch`."""
         footprint = self.footprint
         footprint.look(now)
         if self.transport.is_closing():
@@ -216,10 +216,9 @@ class WatchedWebSocket(WebSocketsSansIOProtocol):
         return self._bytes_in + self._corked.bytes_out
 
     def _cut_off(self, reason: str) -> None:
-        cut_offs.note(WEBSOCKET, peer_of(self), reason)
+        _note(WEBSOCKET, self.client, reason)
         self.transport.abort()
 
 
-def peer_of(connection: HttpToolsProtocol | WebSocketsSansIOProtocol) -> str:
-    """Return the client's address, HOST:PORT; empty if unknown."""
-    return f"{connection.client[0]}:{connection.client[1]}" if connection.client else ""
+def _note(caller: Caller, client: tuple[str, int] | None, reason: str) -> None:
+    cut_offs.note(caller, f"{client[0]}:{client[1]}" if client else "", reason)

@@ -25,7 +25,7 @@ from nuncius.cluster.offers import declined
 from nuncius.doors.http.api.operations import operation
 from nuncius.doors.http.connection import malformed
 from nuncius.doors.http.connection.malformed import MalformedRequests
-from nuncius.doors.http.connection.watched import WatchedHttp, peer_of
+from nuncius.doors.http.connection.watched import WatchedHttp
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.errors import Failed, Word
 from nuncius.doors.http.v1.model import Limit, Time
@@ -95,20 +95,9 @@ class HttpConnection(WatchedHttp):
         return is_poll or is_console(path.encode())
 
     def describe(self) -> ConnectionFacts:
-        peer = peer_of(self)
+        peer = f"{self.client[0]}:{self.client[1]}" if self.client else ""
         return ConnectionFacts(
-            *(
-                self.caller.connection,
-                DOOR,
-                peer,
-                DOOR,
-                "",
-                "full",
-                self.since,
-                self.heard,
-                self.bytes_in,
-                None,
-            )
+            f"{DOOR}-{self.number}", DOOR, peer, DOOR, "", "full", self.since, self.heard, self.bytes_in, None
         )
 
 
@@ -122,7 +111,7 @@ def list_connections(connections: set[Any]) -> Sequence[ConnectionFacts]:
 def disconnect(connections: set[Any], connection_id: str) -> bool:
     """Close a connection after its answer. Return False if there is none of that id."""
     for each in connections:
-        if isinstance(each, HttpConnection) and each.caller.connection == connection_id:
+        if isinstance(each, HttpConnection) and f"{DOOR}-{each.number}" == connection_id:
             each.shutdown()
             return True
     return False
