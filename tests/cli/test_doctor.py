@@ -18,7 +18,7 @@ NOWHERE = "nuncius://127.0.0.1:1"
 
 
 async def findings(connection: Connection) -> dict[str, Finding]:
-    return {found.check: found for found in await examination.examine(connection)}
+    return {found.check: found async for found in examination.examine(connection)}
 
 
 def test_a_healthy_node() -> None:

@@ -132,11 +132,14 @@ async def _database(dsn: str) -> list[Finding]:
     from nuncius.cli.database import connected
     from nuncius.store.errors import StoreError
 
+    found: list[Finding] = []
     try:
         async with connected(dsn) as connection:
-            return await examine(connection)
+            async for finding in examine(connection):
+                found.append(finding)  # noqa: PERF401 - what was found before a failure counts
     except (StoreError, asyncpg.PostgresError, ValueError) as error:
-        return [fail("database", str(error), "check that it runs, the address and the rights")]
+        found.append(fail("database", str(error), "check that it runs, the address and the rights"))
+    return found
 
 
 async def _node(url: str) -> Finding:

@@ -1,6 +1,6 @@
 """The checks that `nuncius doctor` makes of a database."""
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from nuncius.broker.observe.facts import read_overview
@@ -18,20 +18,17 @@ INACTIVE_SECONDS = 300.0
 OLD_MESSAGE_SECONDS = 86_400.0
 
 
-async def examine(connection: Connection) -> list[Finding]:
-    """Make all checks of a database."""
+async def examine(connection: Connection) -> AsyncIterator[Finding]:
+    """Make all checks of a database. Yield one finding after the other."""
     facts = await read_store(connection.fetch, await migrations.version(connection))
     durability, *others = facts.findings()
-    found = [
-        _version(connection, facts.version),
-        _schema(facts.schema),
-        durability,
-        facts.speed(),
-        *others,
-    ]
+    yield _version(connection, facts.version)
+    yield _schema(facts.schema)
+    for finding in (durability, facts.speed(), *others):
+        yield finding
     if facts.schema == migrations.newest():
-        found += await _messages(connection)
-    return found
+        for finding in await _messages(connection):
+            yield finding
 
 
 def _version(connection: Connection, version: str) -> Finding:
