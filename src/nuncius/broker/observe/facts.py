@@ -22,9 +22,9 @@ from nuncius.broker.observe.facts_store import Fetch, StoreFacts, read_store
 from nuncius.broker.observe.facts_subscriptions import SubscriptionFactsReader
 from nuncius.broker.observe.facts_topics import TopicFactsReader
 from nuncius.broker.observe.findings import Finding, ok, problems, warn
-from nuncius.store.queries import query
+from nuncius.store.queries import procedure, query
 
-OVERVIEW = query("health", "overview")
+OVERVIEW = procedure("overview", 2)
 SCHEMA = query("health", "schema")
 
 GREAT_LAG = 100_000

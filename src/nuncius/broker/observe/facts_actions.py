@@ -17,8 +17,6 @@ from nuncius.store.calls.publishing import Placed
 from nuncius.store.queries import query
 from nuncius.store.store import Store
 
-MOVE = query("facts", "move_messages")
-RETRY_NOW = query("facts", "retry_now")
 FORGET_NODES = query("facts", "forget_nodes")
 
 DEAD = "dead/"
@@ -59,7 +57,7 @@ class Actions:
     ) -> int:
         if not 1 <= len(message_ids) <= MOST_AT_ONCE:
             raise InvalidInput(f"name 1 to {MOST_AT_ONCE} messages")
-        rows = await self._store.execute(MOVE, queue_id, list(message_ids), target, revive)
+        rows = await self._store.call_once("move_messages", queue_id, list(message_ids), target, revive)
         moved: int | None = rows[0][0]
         if moved is None:
             raise NoSuchQueue("one of the queues is not there any more; nothing was moved")
@@ -77,7 +75,7 @@ class Actions:
 
     async def retry_now(self, queue_id: int) -> int:
         """Redeliver now the messages that wait for their retry. Return how many."""
-        rows = await self._store.query(RETRY_NOW, queue_id)
+        rows = await self._store.call("retry_now", queue_id)
         retried: int = rows[0][0]
         return retried
 

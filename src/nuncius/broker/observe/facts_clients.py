@@ -13,7 +13,6 @@ from nuncius.store.queries import query
 from nuncius.store.store import Store
 
 ACTORS = query("facts", "actors")
-FACTS = query("facts", "clients")
 LAGS = query("facts", "lags")
 
 CLIENTS = FactsListing(
@@ -65,7 +64,7 @@ class ClientFactsReader:
     async def page(self, wish: Wish | None = None) -> Page[ClientFacts]:
         """List clients. Sorted by name, id or mode."""
         ids, total = await CLIENTS.ids(self._store, wish or Wish())
-        rows = await self._store.query(FACTS, ids)
+        rows = await self._store.call("find_clients", ids)
         order = {client_id: n for n, client_id in enumerate(ids)}
         found = sorted((ClientFacts(*row) for row in rows), key=lambda each: order[each.client_id])
         return Page(tuple(found), total)

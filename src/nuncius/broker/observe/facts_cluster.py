@@ -8,7 +8,6 @@ import msgspec
 from nuncius.store.queries import query
 from nuncius.store.store import Store
 
-NODES = query("facts", "nodes")
 PLACEMENT = query("facts", "placement")
 RING_NOTE = query("facts", "ring_note")
 KEYS = query("facts", "keys")
@@ -85,7 +84,7 @@ class ClusterFactsReader:
         self._store = store
 
     async def nodes(self) -> tuple[NodeFacts, ...]:
-        rows = await self._store.query(NODES, SILENCE)
+        rows = await self._store.call("list_nodes", SILENCE)
         return tuple(NodeFacts(**{**row, "roles": tuple(row["roles"])}) for row in rows)
 
     async def placement(self, limit: int = 1000) -> tuple[AssignedPartition, ...]:

@@ -15,14 +15,8 @@ from nuncius.broker.observe.facts_page import FactsListing, Page, Wish, headers_
 from nuncius.store.queries import query
 from nuncius.store.store import Store
 
-DEPTHS = query("facts", "depths")
 SEARCH = query("facts", "search_queues")
-OLDEST = query("facts", "oldest_in_queues")
-NAMES = query("facts", "queue_names")
-FACTS = query("facts", "queues")
-PEEK = query("facts", "peek_queue")
 MESSAGE = query("facts", "message")
-CLIENTS = query("facts", "clients")
 
 BOUND = 2_000  # of each receiver and priority
 PREVIEW = 200  # bytes
@@ -99,7 +93,7 @@ class QueueFactsReader:
         async with self._counting:
             begin = loop.time()
             if begin >= self._next_count:
-                rows = await self._store.query(DEPTHS)
+                rows = await self._store.call("depths")
                 self._depths = {row[0]: row[1] for row in rows}
                 took = loop.time() - begin
                 self._next_count = loop.time() + max(FRESH_SECONDS, RESPITE * took)
@@ -119,13 +113,13 @@ class QueueFactsReader:
     async def deepest(self, most: int) -> tuple[list[tuple[str, int, datetime | None]], int]:
         """Return name, depth and oldest message of the deepest queues, and the total depth of the others."""
         ids, depths = await self._by_depth("", deepest_first=True)
-        found = await self._store.query(OLDEST, ids[:most])
+        found = await self._store.call("oldest_in_queues", ids[:most])
         others = sum(depths.get(each, 0) for each in ids[most:])
         return [(row[1], depths.get(row[0], 0), row[2]) for row in found], others
 
     async def names(self, ids: Sequence[int]) -> dict[int, str]:
         """Return the names of queues by id, without deleted queues."""
-        rows = await self._store.query(NAMES, ids)
+        rows = await self._store.call("find_queues", ids, None)
         return {row[0]: row[1] for row in rows}
 
     async def one(self, queue_id: int) -> QueueFacts | None:
@@ -139,7 +133,7 @@ class QueueFactsReader:
         return sorted(ids, key=lambda each: depths.get(each, 0), reverse=deepest_first), depths
 
     async def _facts(self, ids: list[int]) -> tuple[QueueFacts, ...]:
-        rows = await self._store.query(FACTS, ids, BOUND)
+        rows = await self._store.call("facts_of_queues", ids, BOUND)
         depths = {} if all(row["is_exact"] for row in rows) else await self.depths()
         return tuple(
             QueueFacts(
@@ -161,8 +155,8 @@ class QueueFactsReader:
         they are not searched."""
         wish = wish or Wish("priority")
         wish.check(MESSAGE_SORTS)
-        rows = await self._store.query(
-            PEEK,
+        rows = await self._store.call(
+            "peek_queue",
             queue_id,
             MESSAGE_SORTS[wish.sort],
             wish.descending,
@@ -182,7 +176,7 @@ class QueueFactsReader:
         if not rows:
             raise NoSuchMessage(f"message {message_id} is not in that queue any more")
         row = rows[0]
-        ends = await self._store.query(CLIENTS, [row["sender_id"], row["receiver_id"]])
+        ends = await self._store.call("find_clients", [row["sender_id"], row["receiver_id"]])
         names: dict[int, str] = {each[0]: each[1] for each in ends}
         sender, receiver = (names.get(row[each]) for each in ("sender_id", "receiver_id"))
         return WholeMessage(*(*row[:7], headers_of(row["headers"]), row["message"], sender, receiver))

@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from nuncius.broker.observe.findings import Finding, fail, ok, warn
-from nuncius.store.queries import query
+from nuncius.store.queries import procedure, query
 
 SERVER = query("health", "server")
 SETTINGS = query("health", "settings")
-TABLES = query("health", "tables")
-TRANSACTIONS = query("health", "transactions")
+TABLES = procedure("facts_of_tables", 0)
+TRANSACTIONS = procedure("open_transactions", 0)
 PROCEDURES = query("health", "procedures")
 
 LONG_TRANSACTION = timedelta(minutes=1)

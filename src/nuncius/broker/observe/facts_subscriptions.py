@@ -9,10 +9,7 @@ from nuncius.broker.observe.facts_page import FactsListing, Page, Wish
 from nuncius.store.queries import query
 from nuncius.store.store import Store
 
-FACTS = query("facts", "subscriptions")
 ACTIVE_CONSUMERS = query("facts", "active_consumers")
-AWAITING = query("facts", "awaiting")
-DEAD_LETTERS = query("health", "dead_letters")
 
 SUBSCRIPTIONS = FactsListing(
     f"({query('facts', 'named_subscriptions')}) s",
@@ -86,7 +83,7 @@ class SubscriptionFactsReader:
         return found[0] if found else None
 
     async def _facts(self, ids: list[int]) -> tuple[SubscriptionFacts, ...]:
-        rows = await self._store.query(FACTS, ids)
+        rows = await self._store.call("facts_of_subscriptions", ids)
         active = await self._active([row["consumer_id"] for row in rows if row["consumer_id"] is not None])
         return tuple(
             SubscriptionFacts(
@@ -114,10 +111,10 @@ class SubscriptionFactsReader:
 
     async def awaiting(self, limit: int = 100) -> tuple[Failure, ...]:
         """List failed deliveries awaiting redelivery, the latest first. The overview counts them."""
-        rows = await self._store.query(AWAITING, min(limit, MOST_FAILURES))
+        rows = await self._store.call("list_awaiting", min(limit, MOST_FAILURES))
         return tuple(Failure(*row) for row in rows)
 
     async def dead_letters(self) -> tuple[DeadLetters, ...]:
         """List the queues and topics of dead letters. A queue is counted up to a bound."""
-        rows = await self._store.query(DEAD_LETTERS)
+        rows = await self._store.call("places_of_the_dead")
         return tuple(DeadLetters(*row) for row in rows)

@@ -7,13 +7,7 @@ from nuncius.broker.errors import InvalidInput, NoSuchTopic, NotFound
 from nuncius.broker.observe.facts_page import MOST_ROWS, FactsListing, Page, Wish, headers_of
 from nuncius.broker.topics.topic import Retention, Topic
 from nuncius.broker.topics.topics import Topics
-from nuncius.store.queries import query
 from nuncius.store.store import Store
-
-FULLEST = query("facts", "fullest_topics")
-FACTS = query("facts", "topics")
-OFFSET_AT = query("facts", "offset_at")
-PEEK = query("facts", "peek_entries")
 
 PREVIEW = 200  # bytes
 
@@ -100,7 +94,7 @@ class TopicFactsReader:
     async def fullest(self, most: int) -> list[tuple[str | None, int, int]]:
         """Return name, entries held and entries ever published of the fullest topics, and a sum of all others
         without a name."""
-        rows = await self._store.query(FULLEST, most)
+        rows = await self._store.call("fullest_topics", most)
         return [(row[0], row[1], row[2]) for row in rows]
 
     async def one(self, name: str) -> TopicFacts:
@@ -111,7 +105,7 @@ class TopicFactsReader:
         return found[0]
 
     async def _facts(self, ids: list[int]) -> tuple[TopicFacts, ...]:
-        rows = await self._store.query(FACTS, ids)
+        rows = await self._store.call("facts_of_topics", ids)
         return tuple(
             TopicFacts(
                 row["topic_id"],
@@ -147,7 +141,7 @@ class TopicFactsReader:
     ) -> list[EntryFacts]:
         """List entries from the first one that arrived at that time or later."""
         found = await self._topics.existing(topic)
-        rows = await self._store.query(OFFSET_AT, found.partition_id(partition), time)
+        rows = await self._store.call("offset_at", found.partition_id(partition), time)
         return await self._peek(found, partition, rows[0][0], limit, PREVIEW)
 
     async def tail(self, topic: str, limit: int = 50) -> list[EntryFacts]:
@@ -180,7 +174,7 @@ class TopicFactsReader:
         partition_id = topic.partition_id(partition)
         if topic.stores is not None and topic.stores[partition - 1] != 1:
             return await self._fetch(topic, partition, offset, limit, preview)
-        rows = await self._store.query(PEEK, partition_id, offset, limit, preview)
+        rows = await self._store.call("peek_entries", partition_id, offset, limit, preview)
         return [
             EntryFacts(
                 partition,

@@ -8,9 +8,9 @@ from nuncius.broker.observe.facts_store import read_store
 from nuncius.broker.observe.findings import Finding, fail, ok, warn
 from nuncius.store import migrations
 from nuncius.store.driver import Connection
-from nuncius.store.queries import query
+from nuncius.store.queries import procedure, query
 
-DEAD_LETTERS = query("health", "dead_letters")
+DEAD_LETTERS = procedure("places_of_the_dead", 0)
 HIGHEST_LAG = query("health", "highest_lag")
 OLDEST_MESSAGE = query("health", "oldest_message")
 

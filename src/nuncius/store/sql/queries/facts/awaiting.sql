@@ -1,2 +1,0 @@
--- Return failed deliveries awaiting redelivery, the latest first.
-select * from nuncius.list_awaiting($1)

@@ -1,2 +1,0 @@
--- Return clients by their ids.
-select * from nuncius.find_clients($1)

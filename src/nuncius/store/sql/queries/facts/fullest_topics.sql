@@ -1,2 +1,0 @@
--- Return the fullest topics, and a sum of all others.
-select * from nuncius.fullest_topics($1)

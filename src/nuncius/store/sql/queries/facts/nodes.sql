@@ -1,2 +1,0 @@
--- Return the nodes of the cluster.
-select * from nuncius.list_nodes($1)

@@ -1,2 +1,0 @@
--- Return the longest open transactions, with their sessions.
-select * from nuncius.open_transactions()
