@@ -202,14 +202,8 @@ class CutOffs:
         if now >= self._quiet_until:
             self._quiet_until = now + LOG_SECONDS
             count, self._unsaid = self._unsaid, 0
-            details = {
-                "door": caller.door,
-                "peer": peer,
-                "client": caller.client,
-                "reason": reason,
-                "connections": count,
-            }
-            log.warning("a connection was cut off", extra=details)
+            details = {"door": caller.door, "peer": peer, "reason": reason, "connections": count}
+            log.warning("a connection was cut off", extra={**details, "client": caller.client})
 
 
 cut_offs = CutOffs()
