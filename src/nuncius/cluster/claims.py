@@ -11,9 +11,10 @@ from typing import Any
 from nuncius.store.calls.publishing import PublishCall
 from nuncius.store.combiner.combiner import Call
 from nuncius.store.driver import Connection
+from nuncius.store.queries import query
 from nuncius.store.store import Store
 
-SQL = "select nuncius.claim_many($1, $2, $3, $4)"
+CLAIM = query("cluster", "claim_partitions")
 SIZE = 200  # bytes of memory per call
 
 
@@ -56,7 +57,7 @@ class Claims:
 
 async def _claim(connection: Connection, calls: Sequence[ClaimCall], _: bool) -> list[Any]:
     answers: list[str] = await connection.fetchval(
-        SQL,
+        CLAIM,
         [call.publisher_id for call in calls],
         [call.topic_id for call in calls],
         [call.count for call in calls],

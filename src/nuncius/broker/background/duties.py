@@ -9,6 +9,7 @@ import asyncpg
 
 from nuncius.broker.queues.leases import Leases
 from nuncius.store.errors import StoreError
+from nuncius.store.queries import query
 from nuncius.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -16,6 +17,9 @@ log = logging.getLogger(__name__)
 COLLECT_SECONDS = 5.0
 TIDY_SECONDS = 60.0
 RETURN_SECONDS = 1.0
+
+COLLECT = query("duties", "collect")
+TIDY = query("duties", "tidy")
 
 
 class Duties:
@@ -58,19 +62,14 @@ class Duties:
 
     async def collect(self) -> int:
         """Apply retention, and remove the entries it has passed, until there is nothing left to do."""
-        return await self._until_done("select nuncius.collect()")
+        removed = 0
+        while step := (await self._store.query(COLLECT))[0][0]:
+            removed += step
+        return removed
 
     async def tidy(self) -> int:
-        rows = await self._store.query("select nuncius.tidy()")
+        rows = await self._store.query(TIDY)
         return rows[0][0] or 0
-
-    async def _until_done(self, sql: str) -> int:
-        removed = 0
-        while True:
-            step: int | None = (await self._store.query(sql))[0][0]
-            if not step:
-                return removed
-            removed += step
 
     async def _repeat(
         self, duty: str, seconds: float, work: Callable[[], Awaitable[int]], sooner: asyncio.Event

@@ -34,19 +34,24 @@ from nuncius.broker.topics.topics import PER_ENTRY
 from nuncius.store.calls.exchanging import Exchange, is_take
 from nuncius.store.calls.putting import Letter, MissingQueues, PutCall, Stored, put_into_all
 from nuncius.store.calls.taking import BY_PRIORITY, BY_TIME, Leased, Message, Taker
+from nuncius.store.queries import query
 from nuncius.store.store import Store
 
 log = logging.getLogger(__name__)
 
-BROWSE = (
-    "select message_id, queue_id, sender_id, receiver_id, context, priority,"
-    " (date_part('epoch', time_of_arrival) * 1000000)::bigint, message, headers::text"
-    " from (select *, sum(octet_length(message)) over (order by message_id) - octet_length(message)"
-    "  as bytes_before from nuncius.browse_queues($1, $2, $3)) m"
-    " where bytes_before < $4 order by message_id"
-)
 BROWSE_BYTES = 8 << 20
 CONTEXTS_AT_ONCE = 100
+
+CREATE = query("queues", "create")
+FIND = query("queues", "find")
+FIND_BY_ID = query("queues", "find_by_id")
+LIST = query("queues", "list")
+ACTIVE = query("queues", "active")
+DESCRIBE = query("queues", "describe")
+BROWSE = query("queues", "browse")
+PURGE = query("queues", "purge")
+DELETE = query("queues", "delete")
+CONTEXTS = query("queues", "contexts")
 
 
 def _is_not() -> bool:
@@ -300,9 +305,7 @@ class Queues:
 
     async def _new_context(self) -> int:
         if not self._contexts:
-            rows = await self._store.query(
-                "select nextval('nuncius.contexts') from generate_series(1, $1)", CONTEXTS_AT_ONCE
-            )
+            rows = await self._store.query(CONTEXTS, CONTEXTS_AT_ONCE)
             self._contexts.extend(row[0] for row in rows)
         return self._contexts.popleft()
 
@@ -311,7 +314,7 @@ class Queues:
     async def create(self, name: str) -> Queue:
         check_name("queue", name)
         try:
-            rows = await self._store.execute("select * from nuncius.create_queue($1)", name)
+            rows = await self._store.execute(CREATE, name)
         except asyncpg.UniqueViolationError:
             raise AlreadyExists(f"there is a queue {name!r} already") from None
         return Queue(*rows[0])
@@ -328,35 +331,29 @@ class Queues:
 
     async def find(self, name: str) -> Queue:
         check_name("queue", name)
-        rows = await self._store.query("select * from nuncius.get_queue_id($1)", name)
+        rows = await self._store.query(FIND, name)
         if not rows:
             raise NoSuchQueue(f"there is no queue {name!r}")
         return Queue(*rows[0])
 
     async def find_by_id(self, queue_id: int) -> Queue:
         check_int32("a queue id", queue_id)
-        rows = await self._store.query("select * from nuncius.get_queue_name($1)", queue_id)
+        rows = await self._store.query(FIND_BY_ID, queue_id)
         if not rows:
             raise NoSuchQueue(f"there is no queue {queue_id}")
         return Queue(*rows[0])
 
     async def all(self) -> list[Queue]:
-        return [Queue(*row) for row in await self._store.query("select * from nuncius.list_queues()")]
+        return [Queue(*row) for row in await self._store.query(LIST)]
 
     async def active(self, client_id: int) -> list[Queue]:
         """List the queues that have messages for this client."""
-        rows = await self._store.query("select * from nuncius.get_active_queues($1)", client_id)
+        rows = await self._store.query(ACTIVE, client_id)
         return [Queue(*row) for row in rows]
 
     async def info(self, names: Sequence[str] | None = None) -> list[QueueInfo]:
         """Return the queues of those names, or all, with depth and oldest message."""
-        rows = await self._store.query(
-            "select q.queue_id, q.queue_name, count(m.queue_id),"
-            " (date_part('epoch', min(m.time_of_arrival)) * 1000000)::bigint"
-            " from nuncius.find_queues(null, $1) q left join nuncius.messages m using (queue_id)"
-            " group by 1, 2 order by 2",
-            names,
-        )
+        rows = await self._store.query(DESCRIBE, names)
         return [QueueInfo(*row) for row in rows]
 
     async def browse(self, queue_id: int, *, after: int = 0, limit: int = 100) -> list[Message]:
@@ -364,16 +361,16 @@ class Queues:
         than the limit, but never empty."""
         check_int64("a message id", after)
         limit = min(limit, self._limits.max_batch)
-        rows = await self._store.query(BROWSE, [queue_id], after, limit, BROWSE_BYTES)
+        rows = await self._store.query(BROWSE, queue_id, after, limit, BROWSE_BYTES)
         return [Message(*row) for row in rows]
 
     async def purge(self, queue_id: int) -> int:
-        rows = await self._store.execute("select nuncius.purge_queues($1)", [queue_id])
+        rows = await self._store.execute(PURGE, queue_id)
         removed: int = rows[0][0]
         return removed
 
     async def delete(self, queue_id: int) -> None:
-        rows = await self._store.execute("select nuncius.delete_queue($1)", queue_id)
+        rows = await self._store.execute(DELETE, queue_id)
         self.names.forget_all()
         if rows[0][0] is None:
             raise NoSuchQueue(f"there is no queue {queue_id}")

@@ -5,13 +5,14 @@ from typing import Any
 
 from nuncius.ring.tribbler.model import TOPIC, NoTribble, Tribble, decode_tribble
 from nuncius.ring.tribbler.recent import PORTION, Posts
+from nuncius.store.queries import query
 
 NOBODY = Tribble("", 0, "")
 """A placeholder for an entry that is not a tribble: any client can publish to the topic."""
 Query = Callable[..., Awaitable[Sequence[Any]]]
 """Returns the rows of a statement with its arguments."""
-NAME = "select nuncius.topic_identity($1)"
-SINCE = "select * from nuncius.topic_identity($1) left join nuncius.bodies_since($1, $2, $3) on true"
+NAME = query("ring", "topic")
+SINCE = query("ring", "bodies")
 
 
 class LocalPosts:

@@ -1,0 +1,2 @@
+-- Remove the activity of actors that no longer exist.
+select nuncius.tidy_actors();

@@ -1,0 +1,2 @@
+-- Delete a client.
+select nuncius.delete_client($1);

@@ -1,0 +1,2 @@
+-- Return the client of an id.
+select * from nuncius.identify($1);

@@ -1,0 +1,2 @@
+-- Record a heartbeat of a node.
+select nuncius.hear_node($1);

@@ -1,0 +1,2 @@
+-- Record that a node has stopped.
+select nuncius.leave_node($1, $2);

@@ -1,0 +1,2 @@
+-- List all nodes.
+select * from nuncius.list_nodes($1);

@@ -1,0 +1,2 @@
+-- Assign the partitions of dead brokers to others.
+select nuncius.reassign_partitions($1);

@@ -1,0 +1,2 @@
+-- Remove old rows of the cluster's tables.
+select nuncius.tidy_cluster();

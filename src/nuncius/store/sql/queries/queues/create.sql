@@ -1,0 +1,2 @@
+-- Create a queue, which must not exist.
+select * from nuncius.create_queue($1);

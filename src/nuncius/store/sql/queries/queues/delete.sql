@@ -1,0 +1,2 @@
+-- Delete a queue.
+select nuncius.delete_queue($1);

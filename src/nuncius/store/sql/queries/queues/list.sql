@@ -1,0 +1,2 @@
+-- List all queues.
+select * from nuncius.list_queues();

@@ -1,0 +1,2 @@
+-- List failed deliveries, the latest first.
+select * from nuncius.list_failures($1);

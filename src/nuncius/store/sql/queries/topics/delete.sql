@@ -1,0 +1,2 @@
+-- Delete a topic.
+select nuncius.delete_topic($1);
