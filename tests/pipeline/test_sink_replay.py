@@ -200,7 +200,7 @@ def test_a_connection_that_breaks(dsn: str) -> None:
 
 def test_a_store_that_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that does not come back is an error that names it, without its password."""
-    monkeypatch.setattr("nuncius.pipeline.sink.link.PATIENCE", 0)
+    monkeypatch.setattr("nuncius.pipeline.patience.PATIENCE", 0)
     gone = topic("postgresql://nobody:secret@127.0.0.1:1/none")
     with pytest.raises(
         Exception, match=r"the store at postgresql://nobody:\*\*\*@127.0.0.1:1/none has not answered"

@@ -195,7 +195,7 @@ def test_a_connection_that_breaks_during_a_statement_is_made_again(dsn: str) -> 
         locker.execute("begin")
         locker.execute("lock table nuncius.entries in access exclusive mode")
         seen = thread.submit(numbers, chunks.read(there, 0, 10, ["value"], fail_on_data_loss=True))
-        while not observer.value(waiting, link.APPLICATION):
+        while not observer.value(waiting, "nuncius source"):
             pass
         assert terminate(dsn) == 1
         locker.execute("commit")
@@ -205,7 +205,7 @@ def test_a_connection_that_breaks_during_a_statement_is_made_again(dsn: str) -> 
 
 def test_a_store_that_stays_away_fails_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """After some patience, with what PostgreSQL's library says."""
-    monkeypatch.setattr(chunks, "PATIENCE", 0.0)
+    monkeypatch.setattr("nuncius.pipeline.patience.PATIENCE", 0.0)
     away = Partition("news", 1, 1, 1, "postgresql://nobody@127.0.0.1:1/none", 0, 10)
     with pytest.raises(adbc.OperationalError, match="Connection refused"):
         list(chunks.read(away, 0, 10, ["value"], fail_on_data_loss=True))

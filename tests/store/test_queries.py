@@ -33,7 +33,18 @@ READS_A_WHOLE_TABLE = {
     ("store", "failures"),
     ("store", "failures_by_subscriber"),
 }
-
+# What their callers put into statements that a driver without parameters sends, or whose columns vary.
+PARTS = {
+    ("source", "entries"): {
+        "columns": "entry_offset, body",
+        "partition_id": 1,
+        "first": 0,
+        "end": 10,
+        "without": " and key is null",
+    },
+    ("source", "publishers"): {"ids": "1, 2"},
+    ("jobs", "key_items"): {"first": 0, "last": 10, "pattern": "25"},
+}
 
 FILL = """
 insert into nuncius.queues (queue_name) select 'queue ' || i from generate_series(1, 10) i;
@@ -140,7 +151,10 @@ def test_files_and_uses_agree() -> None:
 @pytest.mark.parametrize(("subject", "name"), STATEMENTS, ids=map("/".join, STATEMENTS))
 async def test_a_statement_finds_its_rows(filled: Connection, subject: str, name: str) -> None:
     """A statement is valid, and reads no big table from end to end unless it reports on all of it."""
-    read = await whole_tables(filled, query(subject, name))
+    statement = query(subject, name)
+    if (subject, name) in PARTS:
+        statement = statement.format(**PARTS[subject, name])
+    read = await whole_tables(filled, statement)
     assert bool(read) == ((subject, name) in READS_A_WHOLE_TABLE), f"reads all of {read}"
 
 

@@ -9,14 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import asyncpg
 
 from nuncius.pipeline import place
 from nuncius.pipeline.errors import NoSuchTopic, PipelineError
+from nuncius.pipeline.patience import patiently
 from nuncius.pipeline.source.options import ReadOptions
 from nuncius.store.address import shown
+from nuncius.store.queries import query
 
 _BROKEN = (
     OSError,
@@ -25,6 +28,10 @@ _BROKEN = (
     asyncpg.OperatorInterventionError,
 )
 _NOT_OURS = (asyncpg.UndefinedFunctionError, asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError)
+
+_TOPICS = query("topics", "names")
+_RANGES = query("source", "ranges")
+_ENDS = query("source", "ends")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +58,16 @@ class Stores:
         self._open: dict[str, tuple[ExitStack, place.Database]] = {}
 
     def rows(self, dsn: str, sql: str, *arguments: Any) -> list[asyncpg.Record]:
-        """Execute a statement in a store and return its rows. It may be executed twice."""
+        """Execute a statement in a store and return its rows. It may be executed several times."""
         try:
-            return self._database(dsn).rows(sql, *arguments)
-        except _BROKEN:
-            self._drop(dsn)
+            return patiently(
+                lambda: self._database(dsn).rows(sql, *arguments), _BROKEN, partial(self._drop, dsn)
+            )
         except _NOT_OURS as error:
             raise PipelineError(
                 f"the database at {shown(dsn)} has no nuncius schema, or one older than this program: "
                 "bring it up to date with 'nuncius migrate'"
             ) from error
-        return self._database(dsn).rows(sql, *arguments)
 
     def close(self) -> None:
         for dsn in list(self._open):
@@ -93,7 +99,7 @@ def stores(main: str) -> Iterator[Stores]:
 def look(stores: Stores, options: ReadOptions) -> list[Partition]:
     """Return the existing partitions that the options name, ordered by topic and number."""
     names = options.topics or _matching(stores, options.pattern or "")
-    rows = stores.rows(stores.main, "select * from nuncius.readable_ranges($1)", list(names))
+    rows = stores.rows(stores.main, _RANGES, list(names))
     elsewhere: dict[str, list[int]] = {}
     found = []
     for row in rows:
@@ -151,8 +157,11 @@ def _expect_offsets(offsets: Mapping[str, Mapping[int, int]], topics: Mapping[st
 
 
 def _matching(stores: Stores, pattern: str) -> list[str]:
-    rows = stores.rows(stores.main, "select topic_name from nuncius.topics order by 1")
-    return [row["topic_name"] for row in rows if re.fullmatch(pattern, row["topic_name"])]
+    return [
+        row["topic_name"]
+        for row in stores.rows(stores.main, _TOPICS)
+        if re.fullmatch(pattern, row["topic_name"])
+    ]
 
 
 def _address(row: asyncpg.Record) -> str:
@@ -166,7 +175,7 @@ def _address(row: asyncpg.Record) -> str:
 
 def _ends(stores: Stores, elsewhere: Mapping[str, list[int]]) -> dict[int, int]:
     def ask(dsn: str) -> list[asyncpg.Record]:
-        return stores.rows(dsn, "select * from nuncius.ends_here($1)", elsewhere[dsn])
+        return stores.rows(dsn, _ENDS, elsewhere[dsn])
 
     with ThreadPoolExecutor(min(8, len(elsewhere)), thread_name_prefix="nuncius-ends") as threads:
         answers = list(threads.map(ask, elsewhere))

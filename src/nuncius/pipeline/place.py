@@ -13,17 +13,20 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from nuncius.pipeline.errors import InvalidOption
+from nuncius.pipeline.errors import InvalidOption, PipelineError
 from nuncius.store import environment
 from nuncius.store.address import shown
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreUnavailable
+from nuncius.store.queries import query
 from nuncius.store.server import embedded
 
 CONNECT_SECONDS = 10.0
 APPLICATION = "nuncius pipeline"
 _SCHEMES = ("postgresql://", "postgres://")
 _REFUSALS = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+_EXCLUDE = query("jobs", "exclude")
 
 T = TypeVar("T")
 
@@ -109,6 +112,15 @@ def connect(dsn: str) -> Iterator[Database]:
                 thread.submit(runner.run, _close(connection)).result()
         finally:
             thread.submit(runner.close).result()
+
+
+@contextmanager
+def alone(dsn: str, lock: int, busy: PipelineError) -> Iterator[Database]:
+    """Open a connection that holds the lock of this number. Raise `busy` if another one holds it."""
+    with connect(dsn) as database:
+        if not database.value(_EXCLUDE, lock):
+            raise busy
+        yield database  # the lock goes with the connection
 
 
 async def _connect(dsn: str) -> Connection:

@@ -19,26 +19,12 @@ from nuncius.pipeline.errors import PipelineError
 from nuncius.pipeline.explaining import explain
 from nuncius.pipeline.jobs.job import Context, Job, Summary
 from nuncius.pipeline.place import Database
+from nuncius.store.queries import query
 
-_BEGIN = "insert into nuncius.pipeline_runs (job_name, settings) values ($1, $2::jsonb) returning run_id"
-_HOLD = "select pg_advisory_lock(78011, ($1::bigint % 2147483647)::integer)"
-_END = """
-update nuncius.pipeline_runs set state = $2, finished_at = now(), rows_read = $3, rows_written = $4,
-    summary = $5::jsonb, error = $6
-where run_id = $1
-"""
-_LIST = """
-select r.run_id, r.job_name, r.settings::text, r.started_at, r.finished_at, r.rows_read, r.rows_written,
-    r.summary::text, r.error,
-    case when r.state = 'running' and not exists (
-        select from pg_locks l
-        where l.locktype = 'advisory' and l.classid = 78011 and l.objid = r.run_id % 2147483647
-            and l.database = (select oid from pg_database where datname = current_database()))
-    then 'interrupted' else r.state end as state
-from nuncius.pipeline_runs r
-where r.job_name = $1 or $1 is null
-order by r.run_id desc limit $2
-"""
+_BEGIN = query("jobs", "begin")
+_HOLD = query("jobs", "hold")
+_END = query("jobs", "end")
+_RUNS = query("jobs", "runs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,5 +102,5 @@ def runs(db: Database, job: str | None = None, limit: int = 50) -> list[Run]:
             row["summary"] and msgspec.json.decode(row["summary"]),
             row["error"],
         )
-        for row in db.rows(_LIST, job, limit)
+        for row in db.rows(_RUNS, job, limit)
     ]

@@ -56,7 +56,8 @@ def run(context: Context) -> Summary:
         raise InvalidOption("which ring? Give --set ring=host:port and --set stores=...")
     checkpoint = context.checkpoint_for(ring="timelines")
     done = Done()
-    with _alone(dsns[0]):
+    busy = TimelinesRun("another run computes the timelines of this ring: stop it, or let it finish")
+    with place.alone(dsns[0], LOCK, busy):  # concurrent runs would overwrite each other's progress
         one_round(context, nodes, dsns, checkpoint, done)
         while context.follow and not context.stopping.wait(every):
             one_round(context, nodes, dsns, checkpoint, done)
@@ -127,15 +128,6 @@ def _kept(table: DataFrame) -> Iterator[DataFrame]:
         yield kept
     finally:
         kept.unpersist()
-
-
-@contextmanager
-def _alone(dsn: str) -> Iterator[None]:
-    """Exclude concurrent runs, which would overwrite each other's progress."""
-    with place.connect(dsn) as db:
-        if not db.value("select pg_try_advisory_lock($1, 1)", LOCK):
-            raise TimelinesRun("another run computes the timelines of this ring: stop it, or let it finish")
-        yield  # the lock goes with the connection
 
 
 def _seconds(text: str) -> int:

@@ -14,25 +14,17 @@ from pyspark import TaskContext
 from nuncius.pipeline.errors import InvalidOption, ReplayDiffers
 from nuncius.pipeline.sink.options import Label
 from nuncius.store.driver import Connection
+from nuncius.store.queries import query
 
 # Properties with which Spark tells a task its streaming query. The id is stored in the query's checkpoint.
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 
-_LAST_COUNT = """
-select publisher_count from nuncius.publisher_counts
-where publisher_id = $1 and kind = $2 and target_id = $3 order by publisher_count desc limit 1
-"""
-# A sink is a publisher, too. It counts completed batches: kind 3, without a target.
-_FINISHED = """
-select max(c.publisher_count) from nuncius.publishers p join nuncius.publisher_counts c using (publisher_id)
-where p.publisher_name = $1 and c.kind = 3
-"""
-_FINISH = """
-insert into nuncius.publisher_counts (publisher_id, kind, target_id, publisher_count)
-select publisher_id, 3, 0, $2 from nuncius.ensure_publishers(array[$1]) on conflict do nothing
-"""
-_ENSURE = "select publisher_id from nuncius.ensure_publishers(array[$1::text], $2)"
+_FIND = query("publishers", "find")
+_LAST_COUNT = query("publishers", "last_count")
+# A sink is a publisher, too. It counts completed batches.
+_FINISHED = query("sink", "finished")
+_FINISH = query("sink", "finish")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +87,7 @@ class Publisher:
 
     batch: Batch
     task: int
+    name: str
     publisher_id: int
     portion: int = 0
     """Transactions before this one."""
@@ -106,7 +99,7 @@ class Publisher:
     @classmethod
     async def ensure(cls, connection: Connection, batch: Batch, task: int) -> Publisher:
         name = f"{batch.sink}/{task}"
-        return cls(batch, task, await connection.fetchval(_ENSURE, name, batch.named))
+        return cls(batch, task, name, await connection.fetchval(_FIND, [name], batch.named))
 
     @property
     def base(self) -> int:
@@ -117,20 +110,12 @@ class Publisher:
         return self.base + self.sent.get(name, 0) + 1
 
     async def check(
-        self,
-        connection: Connection,
-        kind: int,
-        target: tuple[int, str],
-        rows: int,
-        known: int,
-        *,
-        last: bool,
+        self, connection: Connection, kind: str, name: str, rows: int, known: int, *, last: bool
     ) -> None:
         """Refuse a repetition that differs from the original. `known` of these rows were written before."""
         if not known:
             return
-        target_id, name = target
-        stored: int = await connection.fetchval(_LAST_COUNT, self.publisher_id, kind, target_id)
+        stored: int = await connection.fetchval(_LAST_COUNT, self.name, kind, name)
         if stored >> 32 > self.batch.number:
             raise ReplayDiffers(self.batch.went_back(stored >> 32))
         earlier = self.sent.get(name, 0)

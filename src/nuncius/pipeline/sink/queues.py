@@ -11,16 +11,14 @@ from nuncius.pipeline.sink.publisher import Publisher
 from nuncius.pipeline.sink.rows import BadRow, Rows, Sorted
 from nuncius.store.calls.putting import NO_QUEUE
 from nuncius.store.driver import Connection
+from nuncius.store.queries import query
 
-KIND = 2
+LOCK = 78002
 RUNS_A_CALL = 64
-_FIND = "select queue_id, queue_name, store_id from nuncius.queues where queue_name = any ($1)"
-_CLIENTS = "select client_id, client_name from nuncius.clients where client_name = any ($1)"
-_LOCK = "select nuncius.take_locks(78002, $1, $1, true)"
-_PUT = (
-    "select codes, skipped from nuncius.put_many"
-    "($1, $2, $3, $4, null, $5, null, $6::smallint[], $7, $8, false, true, true)"
-)
+_FIND = query("sink", "queues")
+_CLIENTS = query("clients", "find")
+_LOCK = query("sink", "lock")
+_PUT = query("sink", "put")
 
 
 class Queues:
@@ -81,7 +79,7 @@ async def _put(
     last: bool,
 ) -> int:
     """Put rows within the caller's transaction. Return the number of rows that were stored before."""
-    await connection.execute(_LOCK, queues)
+    await connection.execute(_LOCK, LOCK, queues)
     receivers, priorities, headers, values = columns
     known = 0
     for first in range(0, len(ready.runs), RUNS_A_CALL):
@@ -103,7 +101,6 @@ async def _put(
             name = rows.names[run.target]
             if code == NO_QUEUE:
                 raise PipelineError(f"queue {name!r} was deleted while it was written to")
-            queue = (queues[run.target], name)
-            await publisher.check(connection, KIND, queue, run.end - run.start, skipped, last=last)
+            await publisher.check(connection, "queue", name, run.end - run.start, skipped, last=last)
             known += skipped
     return known

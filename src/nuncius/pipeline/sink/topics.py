@@ -13,17 +13,15 @@ from nuncius.pipeline.sink.publisher import Publisher
 from nuncius.pipeline.sink.rows import BadRow, Rows, Run, Sorted
 from nuncius.store.calls.publishing import NO_TOPIC, OTHER_LAYOUT
 from nuncius.store.driver import Connection
+from nuncius.store.queries import query
 
-KIND = 1
+LOCK = 78001
 # The procedure searches for each run's rows from the beginning, so many runs are divided into several calls.
 RUNS_A_CALL = 64
-_FIND = "select topic_id, topic_name, partition_ids, store_ids from nuncius.find_topics($1)"
-_MAKE = "select nuncius.ensure_topic(name, $2) from unnest($1::text[]) name"
-_LOCK = "select nuncius.take_locks(78001, $1, $1, true)"
-_PUBLISH = (
-    "select bases, skipped from nuncius.publish_many"
-    "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, true, true)"
-)
+_FIND = query("topics", "find")
+_ENSURE = query("topics", "ensure")
+_LOCK = query("sink", "lock")
+_PUBLISH = query("sink", "publish")
 
 
 class _Stale(Exception):
@@ -71,7 +69,7 @@ class Topics:
         _check_name(name)
         row = await connection.fetchrow(_FIND, [name])
         if row is None:
-            await connection.execute(_MAKE, [name], self._target.partitions)
+            await connection.execute(_ENSURE, name, self._target.partitions)
             row = await connection.fetchrow(_FIND, [name])
         if row is None:  # deleted at this moment
             return await self._look_up(connection, name)
@@ -112,7 +110,7 @@ async def _publish(
     calls = list(_calls(ready.runs))
     if len(calls) > 1:  # one call takes its locks in order; several calls must do so together
         locks = [topics[run.target].partition_ids[run.partition - 1] for run in ready.runs]
-        await connection.execute(_LOCK, locks)
+        await connection.execute(_LOCK, LOCK, locks)
     known = 0
     for runs in calls:
         targets = sorted({run.target for run in runs})
@@ -128,8 +126,7 @@ async def _publish(
             mine = [n for n, run in enumerate(runs) if run.target == target]
             skipped = sum(answer["skipped"][n] for n in mine)
             length = sum(runs[n].end - runs[n].start for n in mine)
-            topic = (topics[target].topic_id, rows.names[target])
-            await publisher.check(connection, KIND, topic, length, skipped, last=last)
+            await publisher.check(connection, "topic", rows.names[target], length, skipped, last=last)
             known += skipped
     return known
 

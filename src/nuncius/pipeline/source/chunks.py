@@ -16,19 +16,22 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
 from nuncius.pipeline.catalogue import Partition
 from nuncius.pipeline.link import BROKEN, Link, linked, unlink
+from nuncius.pipeline.patience import patiently
 from nuncius.pipeline.source.columns import NULLABLE, OFFSET, SQL
 from nuncius.pipeline.source.loss import lost
+from nuncius.store.queries import query
 
 CHUNK_ROWS = 50_000
 CHUNK_BYTES = 32 << 20
 CHUNK_SECONDS = 0.4
-PATIENCE = 20.0  # seconds that a store may be unreachable
-_PAUSE = 0.1
+
+_ENTRIES = query("source", "entries")
 
 
 @dataclass(slots=True)
@@ -68,7 +71,8 @@ def read(
     guessing = True
     while at < end:
         upto = min(at + rows, end)
-        chunk = _patiently(partition, at, upto, names, absent)
+        wanted = partial(_fetch, partition, at, upto, names, absent)
+        chunk = patiently(wanted, BROKEN, partial(unlink, partition.dsn))
         if absent and not chunk.is_dense(at, upto):
             guessing, absent = False, set()
             continue
@@ -86,31 +90,19 @@ def read(
                 rows = min(rows * 2, CHUNK_ROWS)
 
 
-def _patiently(partition: Partition, at: int, upto: int, names: Sequence[str], absent: set[str]) -> Chunk:
-    """Fetch a chunk. Retry while connections break or the store is briefly unreachable."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return _fetch(linked(partition.dsn), partition.partition_id, at, upto, names, absent)
-        except BROKEN:
-            unlink(partition.dsn)
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(_PAUSE)
-
-
-def _fetch(
-    link: Link, partition_id: int, at: int, upto: int, names: Sequence[str], absent: set[str]
-) -> Chunk:
+def _fetch(partition: Partition, at: int, upto: int, names: Sequence[str], absent: set[str]) -> Chunk:
+    link = linked(partition.dsn)
     chunk = Chunk(link, [name for name in names if name not in absent])
-    columns = ", ".join([OFFSET, *(SQL[name] for name in chunk.names)])
-    without = "".join(f" and {NULLABLE[name]} is null" for name in sorted(absent))
+    statement = _ENTRIES.format(
+        columns=", ".join([OFFSET, *(SQL[name] for name in chunk.names)]),
+        partition_id=partition.partition_id,
+        first=at,
+        end=upto,
+        without="".join(f" and {NULLABLE[name]} is null" for name in sorted(absent)),
+    )
     started = time.monotonic()
     with link.cursor() as cursor:
-        cursor.execute(
-            f"select {columns} from nuncius.entries where partition_id = {partition_id:d} "  # noqa: S608
-            f"and entry_offset >= {at:d} and entry_offset < {upto:d}{without} order by {OFFSET}"
-        )
+        cursor.execute(statement)
         reader = cursor.fetch_record_batch()
         for batch in reader:
             chunk.batches.append(batch)

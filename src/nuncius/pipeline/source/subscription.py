@@ -13,8 +13,13 @@ from nuncius.pipeline.catalogue import Stores
 from nuncius.pipeline.source.options import Edge
 from nuncius.pipeline.source.positions import Place, Positions
 from nuncius.pipeline.source.tiers import Range
+from nuncius.store.queries import query
 
 _log = logging.getLogger(__name__)
+
+_FOLLOW = query("source", "follow")
+_CONFIRM = query("source", "confirm")
+_POSITIONS = query("source", "positions")
 
 
 class Subscription:
@@ -33,7 +38,7 @@ class Subscription:
         if new:
             rows = self._stores.rows(
                 self._stores.main,
-                "select * from nuncius.follow($1, $2, $3, $4, $5)",
+                _FOLLOW,
                 new,
                 self._name,
                 start,
@@ -53,7 +58,7 @@ class Subscription:
             return
         self._stores.rows(
             self._stores.main,
-            "select nuncius.confirm_many($1, $2, $3)",
+            _CONFIRM,
             [self._ids[place.topic_id] for place, _, _ in news],
             [partition_id for _, partition_id, _ in news],
             [position for _, _, position in news],
@@ -62,11 +67,7 @@ class Subscription:
 
     def warn_if_ahead(self, start: Positions) -> None:
         """Log a warning where the subscription has confirmed more than the start of the stream."""
-        rows = self._stores.rows(
-            self._stores.main,
-            "select * from nuncius.positions_of($1)",
-            list(self._ids.values()),
-        )
+        rows = self._stores.rows(self._stores.main, _POSITIONS, list(self._ids.values()))
         topics = {subscription: topic for topic, subscription in self._ids.items()}
         at = {(topics[row["subscription_id"]], row["partition"]): row["position"] for row in rows}
         for place, position in start.items():

@@ -15,9 +15,12 @@ from nuncius.pipeline.source.columns import in_time
 from nuncius.pipeline.source.loss import lost
 from nuncius.pipeline.source.options import ReadOptions
 from nuncius.pipeline.source.slices import Part, Slice, cut
+from nuncius.store.queries import query
 
 if TYPE_CHECKING:
     from nuncius.pipeline.lake.files import LakeFile
+
+_LAKE = query("lake", "location")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ def _files(stores: Stores, options: ReadOptions, partitions: list[Partition]) ->
 
     location = options.lake
     if location is None:
-        rows = stores.rows(stores.main, "select location from nuncius.lakes where lake_name = 'main'")
+        rows = stores.rows(stores.main, _LAKE)
         location = rows[0]["location"] if rows else None
     if location is None and options.tier == "lake":
         raise InvalidOption(

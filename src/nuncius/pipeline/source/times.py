@@ -8,18 +8,14 @@ one by one. The result is exact: the first entry not before a time, the last bef
 
 from nuncius.pipeline.catalogue import Partition, Stores
 from nuncius.pipeline.source.options import moment
+from nuncius.store.queries import query
 
 CLOCK_SLACK = 10 * 60 * 1_000_000  # microseconds
 STEP = 100_000  # entries checked in one transaction
 
-_FIRST = """
-select entry_offset as found from nuncius.entries
-where partition_id = $1 and entry_offset >= $2 and entry_offset < $3 and time_of_arrival >= $4
-order by entry_offset limit 1"""
-_LAST = """
-select entry_offset as found from nuncius.entries
-where partition_id = $1 and entry_offset >= $2 and entry_offset < $3 and time_of_arrival < $4
-order by entry_offset desc limit 1"""
+_FIRST = query("source", "first_not_before")
+_LAST = query("source", "last_before")
+_OFFSET_AT = query("source", "offset_at")
 
 
 def first_not_before(stores: Stores, partition: Partition, time: int) -> int:
@@ -47,12 +43,6 @@ def end_before(stores: Stores, partition: Partition, time: int) -> int:
 
 
 def _search(stores: Stores, partition: Partition, time: int) -> int:
-    rows = stores.rows(
-        partition.dsn,
-        "select nuncius.offset_at($1, $2, $3, $4) as found",
-        partition.partition_id,
-        partition.first,
-        partition.next,
-        moment(time),
-    )
+    place = (partition.partition_id, partition.first, partition.next)
+    rows = stores.rows(partition.dsn, _OFFSET_AT, *place, moment(time))
     return int(rows[0]["found"])

@@ -26,17 +26,10 @@ from nuncius.pipeline.jobs.frames import frame
 from nuncius.pipeline.source.options import parse
 from nuncius.pipeline.source.schema import EXTRA, SCHEMA
 from nuncius.pipeline.source.tiers import Range, ranges
+from nuncius.store.queries import query
 
 TIERS = ("live", "lake", "all", "none")
-_PLACES = """
-with chosen as (select subscription_id from nuncius.subscriptions join nuncius.topics using (topic_id)
-    where $1::text[] is null or topic_name = any ($1))
-select w.partition_id, s.subscriber_name, w.position, (
-    select count(*) from nuncius.failures f
-    where f.subscription_id = w.subscription_id and f.partition_id = w.partition_id) as failing
-from nuncius.positions_of(array(select subscription_id from chosen)) w
-join nuncius.subscriptions s using (subscription_id)
-"""
+_SUBSCRIBERS = query("jobs", "subscribers")
 Place = tuple[int, str]
 """A partition's id and a subscriber."""
 
@@ -152,7 +145,7 @@ def _options(dsn: str, names: Sequence[str] | None, wanted: Wanted) -> dict[str,
 
 
 def _places(opened: Stores, names: Sequence[str] | None) -> dict[Place, Record]:
-    rows = opened.rows(opened.main, _PLACES, None if names is None else list(names))
+    rows = opened.rows(opened.main, _SUBSCRIBERS, None if names is None else list(names))
     return {(row["partition_id"], row["subscriber_name"]): row for row in rows}
 
 

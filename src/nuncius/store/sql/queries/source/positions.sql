@@ -1,0 +1,2 @@
+-- Return the positions of subscriptions.
+select * from nuncius.positions_of($1);
