@@ -13,7 +13,7 @@ from nuncius.broker.errors import CallFailed, InvalidInput, NoSuchTopic, Outcome
 from nuncius.broker.limits import Limits
 from nuncius.broker.model import Entries
 from nuncius.cluster.link import codec as link_codec
-from nuncius.cluster.link.codec import Answers, Failed, Found, Look, Moved, Requests, Send, Sent
+from nuncius.cluster.link.codec import Answers, Decoder, Failed, Found, Look, Moved, Requests, Send, Sent
 from nuncius.cluster.link.link import Forward, Link
 from nuncius.cluster.link.server import LinkServer
 from nuncius.store.calls.fetching import FetchCall
@@ -70,13 +70,13 @@ def test_frames_in_pieces() -> None:
     ]
     data = b"".join(map(link_codec.encode, messages))
     for size in (1, 7, len(data)):
-        decoder = link_codec.answers()
+        decoder = Decoder(Answers)
         found = [
             answers for at in range(0, len(data), size) for answers in decoder.receive(data[at : at + size])
         ]
         assert found == messages
     with pytest.raises(ValueError, match="a frame of"):
-        list(link_codec.requests().receive(b"\xff\xff\xff\xff"))
+        list(Decoder(Requests).receive(b"\xff\xff\xff\xff"))
 
 
 @pytest.mark.parametrize(
@@ -220,4 +220,4 @@ def known(writer: Node) -> bool:
 def test_requests_travel() -> None:
     """Requests arrive as they were made."""
     requests = Requests([send([b"a"], publisher="p", count=3)], [Look(1, 2, 3, 4)])
-    assert list(link_codec.requests().receive(link_codec.encode(requests))) == [requests]
+    assert list(Decoder(Requests).receive(link_codec.encode(requests))) == [requests]

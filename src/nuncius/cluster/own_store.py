@@ -19,6 +19,7 @@ from nuncius.broker.model import Publisher
 from nuncius.broker.names import Names
 from nuncius.broker.topics.publishers import Publishers
 from nuncius.cluster.link.codec import Moved, Send
+from nuncius.cluster.scattering import call_of
 from nuncius.store.calls.fetching import GONE, FetchCall, fetch
 from nuncius.store.calls.publishing import PublishCall, publish
 from nuncius.store.combiner.combiner import Detour
@@ -149,21 +150,8 @@ class OwnStore:
             done(publisher)
             return
         size = sum(map(len, send.bodies)) + PER_ENTRY * len(send.bodies)
-        call = PublishCall(
-            done,
-            caller,
-            send.topic,
-            send.bodies,
-            send.keys,
-            send.headers,
-            send.partition,
-            None if publisher is None else publisher.name,
-            None if publisher is None else publisher.publisher_id,
-            send.count,
-            size,
-        )
-        call.topic_id, call.partitions, call.layout = send.topic_id, send.partition, None
-        self._publishing.submit(call)
+        publisher_id = None if publisher is None else publisher.publisher_id
+        self._publishing.submit(call_of(send, done, caller, publisher_id, size))
 
     def fetch(self, call: FetchCall) -> None:
         self._fetching.submit(call)

@@ -1,6 +1,6 @@
 """Split a call whose entries go to partitions in several stores, and combine the answers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -87,6 +87,27 @@ def send_of(call: PublishCall, store: int, partition: int, numbers: Sequence[int
         call.sticky or "",
         call.count + (numbers[0] if numbers else 0),
     )
+
+
+def call_of(
+    send: Send, done: Callable[[Any], None], caller: Hashable, publisher_id: int | None, size: int
+) -> PublishCall:
+    """Build the call that stores the entries of a request in this process."""
+    call = PublishCall(
+        done,
+        caller,
+        send.topic,
+        send.bodies,
+        send.keys,
+        send.headers,
+        send.partition or None,
+        send.publisher or None,
+        publisher_id,
+        send.count,
+        size,
+    )
+    call.topic_id, call.partitions, call.layout = send.topic_id, send.partition, None
+    return call
 
 
 def _picked(items: Sequence[T], numbers: Sequence[int] | None) -> list[T]:

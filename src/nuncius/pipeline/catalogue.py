@@ -18,6 +18,7 @@ from nuncius.pipeline import place
 from nuncius.pipeline.errors import NoSuchTopic, PipelineError
 from nuncius.pipeline.patience import patiently
 from nuncius.pipeline.source.options import ReadOptions
+from nuncius.pipeline.source.positions import PartitionKey
 from nuncius.store.address import shown
 from nuncius.store.queries import query
 
@@ -35,7 +36,7 @@ _ENDS = query("source", "ends")
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class TopicPartition:
     """A partition and its readable range of offsets: from `first` up to but not including `next`."""
 
     topic: str
@@ -46,8 +47,12 @@ class Partition:
     first: int
     next: int
 
+    @property
+    def place(self) -> PartitionKey:
+        return PartitionKey(self.topic, self.topic_id, self.partition)
+
     def __str__(self) -> str:
-        return f"partition {self.partition} of topic {self.topic!r}"
+        return str(self.place)
 
 
 class Stores:
@@ -96,7 +101,7 @@ def stores(main: str) -> Iterator[Stores]:
         opened.close()
 
 
-def look(stores: Stores, options: ReadOptions) -> list[Partition]:
+def look(stores: Stores, options: ReadOptions) -> list[TopicPartition]:
     """Return the existing partitions that the options name, ordered by topic and number."""
     names = options.topics or _matching(stores, options.pattern or "")
     rows = stores.rows(stores.main, _RANGES, list(names))
@@ -109,7 +114,7 @@ def look(stores: Stores, options: ReadOptions) -> list[Partition]:
         if row["next"] is None:
             elsewhere.setdefault(dsn, []).append(row["partition_id"])
         found.append(
-            Partition(
+            TopicPartition(
                 row["topic_name"],
                 row["topic_id"],
                 row["partition"],
@@ -125,7 +130,7 @@ def look(stores: Stores, options: ReadOptions) -> list[Partition]:
     return [replace(p, next=max(p.first, ends.get(p.partition_id, p.next))) for p in found]
 
 
-def expect(options: ReadOptions, found: Iterable[Partition]) -> None:
+def expect(options: ReadOptions, found: Iterable[TopicPartition]) -> None:
     """Fail if a topic or a partition that was named does not exist."""
     topics: dict[str, set[int]] = {}
     for partition in found:
@@ -157,11 +162,8 @@ def _expect_offsets(offsets: Mapping[str, Mapping[int, int]], topics: Mapping[st
 
 
 def _matching(stores: Stores, pattern: str) -> list[str]:
-    return [
-        row["topic_name"]
-        for row in stores.rows(stores.main, _TOPICS)
-        if re.fullmatch(pattern, row["topic_name"])
-    ]
+    names = [row["topic_name"] for row in stores.rows(stores.main, _TOPICS)]
+    return [name for name in names if re.fullmatch(pattern, name)]
 
 
 def _address(row: asyncpg.Record) -> str:

@@ -24,10 +24,10 @@ BROKEN = (adbc.OperationalError, OSError)
 
 _SETTINGS = query("source", "settings")
 _PUBLISHERS = query("source", "publishers")
-_links: dict[tuple[int, str], "Link"] = {}
+_links: dict[tuple[int, str], "ArrowLink"] = {}
 
 
-class Link:
+class ArrowLink:
     """A connection on which every statement is a transaction, and the publishers it knows by name."""
 
     def __init__(self, dsn: str) -> None:
@@ -75,11 +75,11 @@ class Link:
             self._connection.close()
 
 
-def linked(dsn: str) -> Link:
+def linked(dsn: str) -> ArrowLink:
     """Return this worker's connection to a store."""
     key = (os.getpid(), dsn)
     if key not in _links:
-        made = Link(dsn)
+        made = ArrowLink(dsn)
         while len(_links) >= KEPT:
             _links.pop(next(iter(_links))).close()
         _links[key] = made

@@ -11,8 +11,8 @@ T = TypeVar("T")
 
 
 def patiently(work: Callable[[], T], broken: tuple[type[Exception], ...], drop: Callable[[], None]) -> T:
-    """Do some work. If the connection breaks or cannot be opened, drop it and repeat the work, until the store
-    was unreachable for too long."""
+    """Do some work. If the connection breaks, drop it and repeat the work, until the store was unreachable
+    for too long."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:

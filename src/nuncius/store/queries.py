@@ -1,7 +1,7 @@
 """Load SQL statements from `store/sql/queries/`: one file a statement, named after what it does.
 
-The first line of a file is a comment that says what the statement is for; the rest is the statement. What cannot be
-a parameter, such as columns, stands there as `{name}`, and the caller puts it in with `format`.
+The first line of a file is a comment that says what the statement is for; the rest is the statement. Parts
+that cannot be parameters, such as columns, stand there as `{name}`, and the caller fills them with `format`.
 """
 
 import pkgutil

@@ -150,11 +150,3 @@ class Decoder(Generic[M]):
             at += 4 + length
             yield self._decode(memoryview(data)[at - length : at])
         self._buffer = bytearray(data[at:])
-
-
-def requests() -> Decoder[Requests]:
-    return Decoder(Requests)
-
-
-def answers() -> Decoder[Answers]:
-    return Decoder(Answers)

@@ -11,7 +11,7 @@ from nuncius.broker.footprint import NO_TRANSPORT, STALLED, STOPPED, Footprint, 
 from nuncius.broker.model import Publisher
 from nuncius.broker.names import Names
 from nuncius.cluster.link import codec as link_codec
-from nuncius.cluster.link.codec import Answers, Failed, Found, Look, Moved, Send, Sent
+from nuncius.cluster.link.codec import Answers, Decoder, Failed, Found, Look, Moved, Requests, Send, Sent
 from nuncius.cluster.own_store import OwnStore
 from nuncius.store.calls.fetching import GONE, FetchCall
 
@@ -57,7 +57,7 @@ class Peer(asyncio.Protocol):
 
     def __init__(self, server: LinkServer) -> None:
         self._server = server
-        self._decoder = link_codec.requests()
+        self._decoder = Decoder(Requests)
         self._answers = Answers([], [], [])
         self._open = 0  # unanswered requests
         self._sizes: dict[int, int] = {}  # bytes of entries to be stored, by request

@@ -78,6 +78,14 @@ class Context:
             raise InvalidOption(f"this job needs a setting: --set {name}=...")
         return value
 
+    def number(self, name: str, default: int, most: int | None = None) -> int:
+        """Return a setting that is a number from 1 on."""
+        text = self.setting(name, str(default))
+        if not text.isdecimal() or int(text) == 0 or (most is not None and int(text) > most):
+            limits = "from 1 on" if most is None else f"from 1 to {most}"
+            raise InvalidOption(f"{name} is a number {limits}, not {text!r}")
+        return int(text)
+
     def read(self, *, stream: bool = False, **options: object) -> DataFrame:
         """Return a DataFrame of our source, with these options of the source besides the store."""
         reader = self.spark.readStream if stream else self.spark.read

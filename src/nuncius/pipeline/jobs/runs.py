@@ -6,10 +6,9 @@ or its machine failed: it is shown as `interrupted`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -28,7 +27,7 @@ _RUNS = query("jobs", "runs")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class JobRun:
     run_id: int
     job: str
     state: str
@@ -47,7 +46,10 @@ class JobFailed(PipelineError):
 
 def perform(job: Job, context: Context) -> Summary:
     """Run a job and record its result. Spark's errors become one sentence."""
-    with _recorded(job, context) as record:
+    with place.connect(context.dsn) as db:
+        run_id: int = db.value(_BEGIN, job.name, msgspec.json.encode(context.settings).decode())
+        db.execute(_HOLD, run_id)
+        record = partial(_record, context.dsn, run_id)
         try:
             summary = job.run(context)
         except Exception as error:
@@ -66,31 +68,17 @@ def perform(job: Job, context: Context) -> Summary:
         return summary
 
 
-class _Record:
-    def __init__(self, dsn: str, run_id: int) -> None:
-        self._dsn = dsn
-        self._run_id = run_id
-
-    def __call__(self, state: str, summary: Summary, error: str | None) -> None:
-        # The connection that holds the lock may be broken after a run of days.
-        with place.connect(self._dsn) as db:
-            facts = msgspec.json.encode(summary.facts, enc_hook=str).decode()
-            db.execute(_END, self._run_id, state, summary.rows_read, summary.rows_written, facts, error)
+def _record(dsn: str, run_id: int, state: str, summary: Summary, error: str | None) -> None:
+    # The connection that holds the lock may be broken after a run of days.
+    with place.connect(dsn) as db:
+        facts = msgspec.json.encode(summary.facts, enc_hook=str).decode()
+        db.execute(_END, run_id, state, summary.rows_read, summary.rows_written, facts, error)
 
 
-@contextmanager
-def _recorded(job: Job, context: Context) -> Iterator[_Record]:
-    with place.connect(context.dsn) as db:
-        settings = msgspec.json.encode(context.settings).decode()
-        run_id: int = db.value(_BEGIN, job.name, settings)
-        db.execute(_HOLD, run_id)
-        yield _Record(context.dsn, run_id)
-
-
-def runs(db: Database, job: str | None = None, limit: int = 50) -> list[Run]:
+def runs(db: Database, job: str | None = None, limit: int = 50) -> list[JobRun]:
     """Return the last runs of a job, or of all jobs, the latest first."""
     return [
-        Run(
+        JobRun(
             row["run_id"],
             row["job_name"],
             row["state"],

@@ -115,7 +115,7 @@ def _steps(groups: Iterable[Group]) -> Iterator[list[Group]]:
 
 def _merge(group: Group) -> Group:
     first = group[0]
-    target = writer.Target(
+    target = writer.FileTarget(
         first.location,
         first.topic,
         first.partition,

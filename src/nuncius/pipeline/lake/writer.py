@@ -30,7 +30,7 @@ class OutOfOrder(PipelineError):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class FileTarget:
     """The partition that is written, its location, and the size of files."""
 
     location: str
@@ -42,7 +42,7 @@ class Target:
     file_bytes: int = FILE_BYTES
 
 
-def write(target: Target, batches: Iterable[pa.RecordBatch]) -> Iterator[LakeFile]:
+def write(target: FileTarget, batches: Iterable[pa.RecordBatch]) -> Iterator[LakeFile]:
     """Write entries of one partition, which are in order and have at least the stored columns. Yield each
     file once it is durable. After a missing entry, begin a new file."""
     file: _File | None = None
@@ -66,7 +66,7 @@ def write(target: Target, batches: Iterable[pa.RecordBatch]) -> Iterator[LakeFil
 
 
 class _File:
-    def __init__(self, target: Target, first: int) -> None:
+    def __init__(self, target: FileTarget, first: int) -> None:
         self.target = target
         self.first = self.end = first
         self.path = f"{DIRECTORY}/{target.partition_id}-{first:020}-{uuid.uuid4().hex}.parquet"

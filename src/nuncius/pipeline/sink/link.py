@@ -25,7 +25,7 @@ _BROKEN = (*CONNECTING_ERRORS, *TRANSIENT_ERRORS)
 T = TypeVar("T")
 
 
-class Link:
+class SinkLink:
     """A connection that reconnects by itself, in its own event loop."""
 
     def __init__(self, dsn: str) -> None:
@@ -52,11 +52,11 @@ class Link:
         return await work(self._connection)
 
 
-def link(dsn: str) -> Link:
+def link(dsn: str) -> SinkLink:
     """Return this process's link to a store. A forked process does not use its parent's link."""
     return _link(os.getpid(), dsn)
 
 
 @cache
-def _link(_: int, dsn: str) -> Link:
-    return Link(dsn)
+def _link(_: int, dsn: str) -> SinkLink:
+    return SinkLink(dsn)

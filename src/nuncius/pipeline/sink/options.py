@@ -62,7 +62,7 @@ _SAID = {
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class WriteTarget:
     """The target of rows, with the defaults of their columns."""
 
     dsn: str
@@ -86,14 +86,14 @@ class Label:
     """Distinguishes writes without a name."""
 
 
-def target(options: Mapping[str, str], schema: StructType, overwrite: bool) -> Target:
+def target(options: Mapping[str, str], schema: StructType, overwrite: bool) -> WriteTarget:
     if overwrite:
         raise InvalidOption('topics and queues only grow: write with mode("append")')
     _check_names(options)
     kind = _kind(options, schema)
     _check_schema(schema, kind)
     name = place.option(options, kind)
-    return Target(
+    return WriteTarget(
         place.store_dsn(options),
         kind,
         name,

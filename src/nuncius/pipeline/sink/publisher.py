@@ -28,7 +28,7 @@ _FINISH = query("sink", "finish")
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class SinkBatch:
     """One batch of one sink."""
 
     sink: str
@@ -57,19 +57,19 @@ class Batch:
         )
 
 
-def of_stream(label: Label, context: TaskContext) -> Batch:
+def of_stream(label: Label, context: TaskContext) -> SinkBatch:
     """Return the batch that a streaming query writes. A new checkpoint is a new query and writes under a new
     name, so the old query's counts do not suppress its rows."""
     query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
     if not query or not batch:
         raise InvalidOption("Spark does not say which query and batch this is: write with foreachBatch")
-    return Batch(f"spark/{label.name or 'stream'}/{query}", int(batch), named=True)
+    return SinkBatch(f"spark/{label.name or 'stream'}/{query}", int(batch), named=True)
 
 
-def of_write(label: Label, context: TaskContext) -> Batch:
+def of_write(label: Label, context: TaskContext) -> SinkBatch:
     """Return the batch of a plain write. Inside foreachBatch the query is part of its name, as above."""
     if label.name is None:
-        return Batch(f"spark/{label.nonce}", 0, named=False)
+        return SinkBatch(f"spark/{label.nonce}", 0, named=False)
     query = context.getLocalProperty(_QUERY)
     batch = label.batch
     if batch is None and query:
@@ -78,14 +78,14 @@ def of_write(label: Label, context: TaskContext) -> Batch:
         raise InvalidOption(
             "which write of this sink is it? Give option 'batch', a number that goes up, besides 'name'"
         )
-    return Batch(f"spark/{label.name}/{query}" if query else f"spark/{label.name}", batch, named=True)
+    return SinkBatch(f"spark/{label.name}/{query}" if query else f"spark/{label.name}", batch, named=True)
 
 
 @dataclass(slots=True)
-class Publisher:
+class TaskPublisher:
     """The publisher of one task of a batch."""
 
-    batch: Batch
+    batch: SinkBatch
     task: int
     name: str
     publisher_id: int
@@ -97,7 +97,7 @@ class Publisher:
     known: int = 0
 
     @classmethod
-    async def ensure(cls, connection: Connection, batch: Batch, task: int) -> Publisher:
+    async def ensure(cls, connection: Connection, batch: SinkBatch, task: int) -> TaskPublisher:
         name = f"{batch.sink}/{task}"
         return cls(batch, task, name, await connection.fetchval(_FIND, [name], batch.named))
 

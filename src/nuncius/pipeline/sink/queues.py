@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Sequence
 
 from nuncius.pipeline.errors import PipelineError
-from nuncius.pipeline.sink.options import Target
-from nuncius.pipeline.sink.publisher import Publisher
+from nuncius.pipeline.sink.options import WriteTarget
+from nuncius.pipeline.sink.publisher import TaskPublisher
 from nuncius.pipeline.sink.rows import BadRow, Rows, Sorted
 from nuncius.store.calls.putting import NO_QUEUE
 from nuncius.store.driver import Connection
@@ -21,12 +21,14 @@ _LOCK = query("sink", "lock")
 _PUT = query("sink", "put")
 
 
-class Queues:
-    def __init__(self, target: Target) -> None:
+class QueueWriter:
+    def __init__(self, target: WriteTarget) -> None:
         self._target = target
         self._clients: dict[str, int] = {}
 
-    async def write(self, connection: Connection, rows: Rows, publisher: Publisher, *, last: bool) -> None:
+    async def write(
+        self, connection: Connection, rows: Rows, publisher: TaskPublisher, *, last: bool
+    ) -> None:
         """Put all rows or none."""
         ready = rows.sort(None)
         priorities = ready.column("priority", self._target.priority)
@@ -74,7 +76,7 @@ async def _put(
     queues: Sequence[int],
     ready: Sorted,
     columns: tuple[list[int], list[int], list[str | None] | None, list[bytes]],
-    publisher: Publisher,
+    publisher: TaskPublisher,
     *,
     last: bool,
 ) -> int:

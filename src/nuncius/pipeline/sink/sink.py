@@ -31,8 +31,8 @@ from pyspark.sql.types import StructType
 from nuncius.pipeline.sink import options as sink_options
 from nuncius.pipeline.sink import publisher as sink_publisher
 from nuncius.pipeline.sink.link import link
-from nuncius.pipeline.sink.options import Target
-from nuncius.pipeline.sink.publisher import Batch, Publisher
+from nuncius.pipeline.sink.options import WriteTarget
+from nuncius.pipeline.sink.publisher import SinkBatch, TaskPublisher
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 class Written(WriterCommitMessage):
     """The result of a task."""
 
-    batch: Batch
+    batch: SinkBatch
     rows: int
     known: int
     """Number of rows that had been written before."""
@@ -90,19 +90,21 @@ def _context() -> TaskContext:
     return context
 
 
-def write(target: Target, batch: Batch, task: int, batches: Iterable[pa.RecordBatch]) -> Written:
+def write(target: WriteTarget, batch: SinkBatch, task: int, batches: Iterable[pa.RecordBatch]) -> Written:
     """Write the rows of one task."""
-    from nuncius.pipeline.sink.queues import Queues
+    from nuncius.pipeline.sink.queues import QueueWriter
     from nuncius.pipeline.sink.rows import Rows, transactions
-    from nuncius.pipeline.sink.topics import Topics
+    from nuncius.pipeline.sink.topics import TopicWriter
 
-    sink = Topics(target) if target.kind == "topic" else Queues(target)
+    sink = TopicWriter(target) if target.kind == "topic" else QueueWriter(target)
     store = link(target.dsn)
-    publisher: Publisher | None = None
+    publisher: TaskPublisher | None = None
 
-    async def begin(connection: Connection) -> Publisher | None:
+    async def begin(connection: Connection) -> TaskPublisher | None:
         return (
-            None if await batch.is_finished(connection) else await Publisher.ensure(connection, batch, task)
+            None
+            if await batch.is_finished(connection)
+            else await TaskPublisher.ensure(connection, batch, task)
         )
 
     portions = transactions(batches, target.rows, sink_options.BYTES)
@@ -115,7 +117,7 @@ def write(target: Target, batch: Batch, task: int, batches: Iterable[pa.RecordBa
     return Written(batch, publisher.written if publisher else 0, publisher.known if publisher else 0)
 
 
-def finish(target: Target, messages: Iterable[WriterCommitMessage | None]) -> None:
+def finish(target: WriteTarget, messages: Iterable[WriterCommitMessage | None]) -> None:
     """Record that a batch is complete. Spark still repeats it if it dies before its own record."""
     done = [message for message in messages if isinstance(message, Written)]
     if done:

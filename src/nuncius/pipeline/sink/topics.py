@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from nuncius.pipeline.errors import InvalidOption, PipelineError
-from nuncius.pipeline.sink.options import Target
-from nuncius.pipeline.sink.publisher import Publisher
-from nuncius.pipeline.sink.rows import BadRow, Rows, Run, Sorted
+from nuncius.pipeline.sink.options import WriteTarget
+from nuncius.pipeline.sink.publisher import TaskPublisher
+from nuncius.pipeline.sink.rows import BadRow, RowRun, Rows, Sorted
 from nuncius.store.calls.publishing import NO_TOPIC, OTHER_LAYOUT
 from nuncius.store.driver import Connection
 from nuncius.store.queries import query
@@ -29,19 +29,21 @@ class _Stale(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class TopicLayout:
     topic_id: int
     partition_ids: Sequence[int]
 
 
-class Topics:
+class TopicWriter:
     """The topics that a task has looked up."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: WriteTarget) -> None:
         self._target = target
-        self._known: dict[str, Topic] = {}
+        self._known: dict[str, TopicLayout] = {}
 
-    async def write(self, connection: Connection, rows: Rows, publisher: Publisher, *, last: bool) -> None:
+    async def write(
+        self, connection: Connection, rows: Rows, publisher: TaskPublisher, *, last: bool
+    ) -> None:
         """Publish all rows or none."""
         while True:
             topics = [await self._topic(connection, name) for name in rows.names]
@@ -59,13 +61,13 @@ class Topics:
             publisher.advance(dict(zip(rows.names, rows.lengths(), strict=True)), known)
             return
 
-    async def _topic(self, connection: Connection, name: str) -> Topic:
+    async def _topic(self, connection: Connection, name: str) -> TopicLayout:
         known = self._known.get(name)
         if known is None:
             known = self._known[name] = await self._look_up(connection, name)
         return known
 
-    async def _look_up(self, connection: Connection, name: str) -> Topic:
+    async def _look_up(self, connection: Connection, name: str) -> TopicLayout:
         _check_name(name)
         row = await connection.fetchrow(_FIND, [name])
         if row is None:
@@ -79,7 +81,7 @@ class Topics:
                     f"partition {partition} of topic {name!r} lives in store {store}, "
                     "and this sink writes to one store only"
                 )
-        return Topic(row["topic_id"], row["partition_ids"])
+        return TopicLayout(row["topic_id"], row["partition_ids"])
 
     async def _refuse_partition(self, connection: Connection, name: str, partition: int) -> None:
         """Look the topic up again. Fail if it still does not have that partition."""
@@ -99,9 +101,9 @@ def _check_name(name: str) -> None:
 async def _publish(
     connection: Connection,
     rows: Rows,
-    topics: Sequence[Topic],
+    topics: Sequence[TopicLayout],
     ready: Sorted,
-    publisher: Publisher,
+    publisher: TaskPublisher,
     *,
     last: bool,
 ) -> int:
@@ -131,9 +133,9 @@ async def _publish(
     return known
 
 
-def _calls(runs: Sequence[Run]) -> Iterator[list[Run]]:
+def _calls(runs: Sequence[RowRun]) -> Iterator[list[RowRun]]:
     """Divide runs into calls. A topic stays in one call, because its counts increase by one within a call."""
-    call: list[Run] = []
+    call: list[RowRun] = []
     for run in runs:
         if len(call) >= RUNS_A_CALL and run.target != call[-1].target:
             yield call
@@ -143,7 +145,11 @@ def _calls(runs: Sequence[Run]) -> Iterator[list[Run]]:
 
 
 def _arguments(
-    rows: Rows, topics: Sequence[Topic], runs: Sequence[Run], targets: Sequence[int], publisher: Publisher
+    rows: Rows,
+    topics: Sequence[TopicLayout],
+    runs: Sequence[RowRun],
+    targets: Sequence[int],
+    publisher: TaskPublisher,
 ) -> tuple[list[int], ...]:
     ordinals = {target: n for n, target in enumerate(targets, 1)}
     return (
@@ -158,7 +164,7 @@ def _arguments(
 
 
 def _entries(
-    runs: Sequence[Run],
+    runs: Sequence[RowRun],
     targets: Sequence[int],
     ready: Sorted,
     columns: tuple[list[bytes], list[str | None] | None, list[str | None] | None],

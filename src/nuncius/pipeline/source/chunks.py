@@ -20,8 +20,8 @@ from functools import partial
 
 import pyarrow as pa
 
-from nuncius.pipeline.catalogue import Partition
-from nuncius.pipeline.link import BROKEN, Link, linked, unlink
+from nuncius.pipeline.catalogue import TopicPartition
+from nuncius.pipeline.link import BROKEN, ArrowLink, linked, unlink
 from nuncius.pipeline.patience import patiently
 from nuncius.pipeline.source.columns import NULLABLE, OFFSET, SQL
 from nuncius.pipeline.source.loss import lost
@@ -35,10 +35,10 @@ _ENTRIES = query("source", "entries")
 
 
 @dataclass(slots=True)
-class Chunk:
+class ReadChunk:
     """The rows that one transaction read; `cut` if a limit ended it."""
 
-    link: Link
+    link: ArrowLink
     names: list[str]
     batches: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
@@ -62,8 +62,8 @@ class Chunk:
 
 
 def read(
-    partition: Partition, start: int, end: int, names: Sequence[str], *, fail_on_data_loss: bool
-) -> Iterator[tuple[Chunk, pa.RecordBatch]]:
+    partition: TopicPartition, start: int, end: int, names: Sequence[str], *, fail_on_data_loss: bool
+) -> Iterator[tuple[ReadChunk, pa.RecordBatch]]:
     """Read the rows of a range in order: batches of the offset and the chunk's columns, which are the named
     ones without some that are null."""
     at, rows = start, CHUNK_ROWS
@@ -90,9 +90,11 @@ def read(
                 rows = min(rows * 2, CHUNK_ROWS)
 
 
-def _fetch(partition: Partition, at: int, upto: int, names: Sequence[str], absent: set[str]) -> Chunk:
+def _fetch(
+    partition: TopicPartition, at: int, upto: int, names: Sequence[str], absent: set[str]
+) -> ReadChunk:
     link = linked(partition.dsn)
-    chunk = Chunk(link, [name for name in names if name not in absent])
+    chunk = ReadChunk(link, [name for name in names if name not in absent])
     statement = _ENTRIES.format(
         columns=", ".join([OFFSET, *(SQL[name] for name in chunk.names)]),
         partition_id=partition.partition_id,
@@ -118,7 +120,7 @@ def _fetch(partition: Partition, at: int, upto: int, names: Sequence[str], absen
     return chunk
 
 
-def _checked(batch: pa.RecordBatch, partition: Partition, at: int, fail: bool) -> int:
+def _checked(batch: pa.RecordBatch, partition: TopicPartition, at: int, fail: bool) -> int:
     """Check that a batch misses no offsets. Return the offset after it."""
     offsets = batch.column(0)
     first, last = offsets[0].as_py(), offsets[-1].as_py()
@@ -127,7 +129,7 @@ def _checked(batch: pa.RecordBatch, partition: Partition, at: int, fail: bool) -
     return int(last) + 1
 
 
-def _gone(partition: Partition, start: int, end: int, fail: bool, here: int = 0) -> None:
+def _gone(partition: TopicPartition, start: int, end: int, fail: bool, here: int = 0) -> None:
     lost(
         f"of {partition}, {end - start - here} of the entries from offset {start} to {end - 1} are gone: "
         "retention dropped them, or the topic was deleted, after this read was planned",

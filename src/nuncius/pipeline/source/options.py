@@ -30,6 +30,7 @@ from nuncius.pipeline.errors import InvalidOption
 from nuncius.store.names import JOBS
 
 Tier = Literal["live", "lake", "all"]
+_TIERS: dict[str, Tier] = {"live": "live", "lake": "lake", "all": "all"}
 Edge = Literal["earliest", "latest"]
 Offsets = Mapping[str, Mapping[int, int]]
 
@@ -172,15 +173,10 @@ class _Given:
         return text == "true"
 
     def tier(self, name: str) -> Tier:
-        match (self.text(name) or "live").lower():
-            case "live":
-                return "live"
-            case "lake":
-                return "lake"
-            case "all":
-                return "all"
-            case other:
-                raise InvalidOption(f"{name!r} is live, lake or all, not {other!r}")
+        text = (self.text(name) or "live").lower()
+        if text not in _TIERS:
+            raise InvalidOption(f"{name!r} is live, lake or all, not {text!r}")
+        return _TIERS[text]
 
     def time(self, name: str) -> int | None:
         text = self.text(name)

@@ -7,12 +7,11 @@ own subscription, which is logged.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from nuncius.pipeline.catalogue import Stores
+from nuncius.pipeline.catalogue import Stores, TopicPartition
 from nuncius.pipeline.source.options import Edge
-from nuncius.pipeline.source.positions import Place, Positions
-from nuncius.pipeline.source.tiers import Range
+from nuncius.pipeline.source.positions import Positions
 from nuncius.store.queries import query
 
 _log = logging.getLogger(__name__)
@@ -22,7 +21,7 @@ _CONFIRM = query("source", "confirm")
 _POSITIONS = query("source", "positions")
 
 
-class Subscription:
+class StreamSubscription:
     def __init__(self, stores: Stores, name: str, *, hold_retention: bool, is_job: bool = False) -> None:
         """Follow topics under a name, or under the name reserved for the job of that name."""
         self._stores = stores
@@ -30,7 +29,7 @@ class Subscription:
         self._hold_retention = hold_retention
         self._is_job = is_job
         self._ids: dict[int, int] = {}  # by topic
-        self._confirmed: dict[Place, int] = {}
+        self._confirmed: dict[int, int] = {}  # by partition
 
     def follow(self, topic_ids: Iterable[int], start: Edge) -> None:
         """Subscribe to topics that are not yet subscribed."""
@@ -47,23 +46,23 @@ class Subscription:
             )
             self._ids |= {row["topic_id"]: row["subscription_id"] for row in rows}
 
-    def confirm(self, done: Positions, there: Mapping[Place, Range]) -> None:
+    def confirm(self, done: Iterable[tuple[TopicPartition, int]]) -> None:
         """Confirm the entries below these positions, for positions that have changed."""
         news = [
-            (place, there[place].partition.partition_id, position)
-            for place, position in done.items()
-            if place in there and place.topic_id in self._ids and self._confirmed.get(place) != position
+            (partition, position)
+            for partition, position in done
+            if partition.topic_id in self._ids and self._confirmed.get(partition.partition_id) != position
         ]
         if not news:
             return
         self._stores.rows(
             self._stores.main,
             _CONFIRM,
-            [self._ids[place.topic_id] for place, _, _ in news],
-            [partition_id for _, partition_id, _ in news],
-            [position for _, _, position in news],
+            [self._ids[partition.topic_id] for partition, _ in news],
+            [partition.partition_id for partition, _ in news],
+            [position for _, position in news],
         )
-        self._confirmed |= {place: position for place, _, position in news}
+        self._confirmed |= {partition.partition_id: position for partition, position in news}
 
     def warn_if_ahead(self, start: Positions) -> None:
         """Log a warning where the subscription has confirmed more than the start of the stream."""

@@ -6,7 +6,7 @@ binary search for a time that much earlier (or later) is on the safe side, and f
 one by one. The result is exact: the first entry not before a time, the last before it.
 """
 
-from nuncius.pipeline.catalogue import Partition, Stores
+from nuncius.pipeline.catalogue import Stores, TopicPartition
 from nuncius.pipeline.source.options import moment
 from nuncius.store.queries import query
 
@@ -18,7 +18,7 @@ _LAST = query("source", "last_before")
 _OFFSET_AT = query("source", "offset_at")
 
 
-def first_not_before(stores: Stores, partition: Partition, time: int) -> int:
+def first_not_before(stores: Stores, partition: TopicPartition, time: int) -> int:
     """Return the offset of the first entry that is not before a time or, without one, the partition's end."""
     low = _search(stores, partition, time - CLOCK_SLACK)
     while low < partition.next:
@@ -30,7 +30,7 @@ def first_not_before(stores: Stores, partition: Partition, time: int) -> int:
     return partition.next
 
 
-def end_before(stores: Stores, partition: Partition, time: int) -> int:
+def end_before(stores: Stores, partition: TopicPartition, time: int) -> int:
     """Return the offset after the last entry before a time or, without one, the partition's beginning."""
     high = _search(stores, partition, time + CLOCK_SLACK)
     while high > partition.first:
@@ -42,7 +42,7 @@ def end_before(stores: Stores, partition: Partition, time: int) -> int:
     return partition.first
 
 
-def _search(stores: Stores, partition: Partition, time: int) -> int:
+def _search(stores: Stores, partition: TopicPartition, time: int) -> int:
     place = (partition.partition_id, partition.first, partition.next)
     rows = stores.rows(partition.dsn, _OFFSET_AT, *place, moment(time))
     return int(rows[0]["found"])

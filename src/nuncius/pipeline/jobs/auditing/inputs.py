@@ -18,14 +18,14 @@ from pyspark.sql.types import StructType
 from pyspark.storagelevel import StorageLevel
 
 from nuncius.pipeline import history as histories
-from nuncius.pipeline.catalogue import Partition, Stores, look, stores
+from nuncius.pipeline.catalogue import Stores, TopicPartition, look, stores
 from nuncius.pipeline.errors import InvalidOption
 from nuncius.pipeline.jobs.auditing.delivered import POSITIONS
 from nuncius.pipeline.jobs.auditing.stored import ENDS, STORED
 from nuncius.pipeline.jobs.frames import frame
 from nuncius.pipeline.source.options import parse
 from nuncius.pipeline.source.schema import EXTRA, SCHEMA
-from nuncius.pipeline.source.tiers import Range, ranges
+from nuncius.pipeline.source.tiers import ReadableRange, ranges
 from nuncius.store.queries import query
 
 TIERS = ("live", "lake", "all", "none")
@@ -150,7 +150,7 @@ def _places(opened: Stores, names: Sequence[str] | None) -> dict[Place, Record]:
 
 
 def _positions(
-    partitions: Sequence[Partition], places: Mapping[Place, Record], earlier: Mapping[Place, Record]
+    partitions: Sequence[TopicPartition], places: Mapping[Place, Record], earlier: Mapping[Place, Record]
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each partition and subscriber, and one for each partition without subscribers."""
     readers: dict[int, list[Place]] = {}
@@ -170,7 +170,7 @@ def _positions(
 
 
 def _entries(
-    spark: SparkSession, options: Mapping[str, str], expected: Sequence[Range], wanted: Wanted
+    spark: SparkSession, options: Mapping[str, str], expected: Sequence[ReadableRange], wanted: Wanted
 ) -> DataFrame:
     """Return the entries up to the expected ends. Entries that are published later are not read."""
     if not expected:
@@ -189,5 +189,5 @@ def _entries(
     return narrow(entries, identity)
 
 
-def _named(partition: Partition) -> dict[str, Any]:
+def _named(partition: TopicPartition) -> dict[str, Any]:
     return {"topic": partition.topic, "partition": partition.partition}
