@@ -11,7 +11,7 @@ import pytest
 
 from fix_store import execute, other_database
 from nuncius.store.driver import Connection
-from nuncius.store.queries import query
+from nuncius.store.queries import procedure, query
 from nuncius.store.server.embedded import EmbeddedServer
 
 SOURCE = Path(__file__).parent.parent.parent / "src" / "nuncius"
@@ -30,9 +30,9 @@ BIG_TABLES = {
 READS_A_WHOLE_TABLE = {
     ("actors", "health"),
     ("actors", "count_inactive"),
-    ("store", "failures"),
     ("store", "failures_by_subscriber"),
 }
+PROCEDURES_THAT_READ_A_WHOLE_TABLE = {"list_failures"}
 # What their callers put into statements that a driver without parameters sends, or whose columns vary.
 PARTS = {
     ("source", "entries"): {
@@ -130,22 +130,47 @@ async def whole_tables(filled: Connection, statement: str) -> set[str]:
     return found & BIG_TABLES
 
 
-def used(source: Path) -> set[tuple[str, str]]:
-    """Return the subjects and names in all calls of `query` below a folder."""
-    found = set()
+def used(source: Path) -> tuple[set[tuple[str, str]], set[tuple[str, int]]]:
+    """Return the subjects and names of all statements that modules below a folder use, and the names of the
+    procedures that they call, with the number of arguments."""
+    statements, procedures = set(), set()
     for path in source.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
                 case ast.Call(
-                    func=ast.Name("query"), args=[ast.Constant(str() as subject), ast.Constant(str() as name)]
+                    ast.Name("query"), [ast.Constant(str() as subject), ast.Constant(str() as name)]
                 ):
-                    found.add((subject, name))
-    return found
+                    statements.add((subject, name))
+                case ast.Call(
+                    ast.Name("procedure"), [ast.Constant(str() as name), ast.Constant(int() as count)]
+                ):
+                    procedures.add((name, count))
+                case ast.Call(
+                    ast.Attribute(_, "call" | "call_once"), [ast.Constant(str() as name), *arguments]
+                ):  # others' methods of that name have requests or methods as arguments, in capitals
+                    if name.islower() and not any(isinstance(each, ast.Starred) for each in arguments):
+                        procedures.add((name, len(arguments)))
+    return statements, procedures
+
+
+USED, CALLED = used(SOURCE)
 
 
 def test_files_and_uses_agree() -> None:
     """Every statement has a user, and every statement that is used has a file."""
-    assert used(SOURCE) == set(STATEMENTS)
+    assert set(STATEMENTS) == USED
+
+
+def test_calls_are_found() -> None:
+    """The calls of procedures are among what is explained."""
+    assert {("find_producer", 1), ("claim_many", 4), ("create_queue", 1)} <= CALLED
+
+
+@pytest.mark.parametrize(("name", "arguments"), sorted(CALLED), ids=[name for name, _ in sorted(CALLED)])
+async def test_a_called_procedure_finds_its_rows(filled: Connection, name: str, arguments: int) -> None:
+    """A procedure exists with so many arguments. If it is one statement, that finds its rows, too."""
+    read = await whole_tables(filled, procedure(name, arguments))
+    assert bool(read) == (name in PROCEDURES_THAT_READ_A_WHOLE_TABLE), f"reads all of {read}"
 
 
 @pytest.mark.parametrize(("subject", "name"), STATEMENTS, ids=map("/".join, STATEMENTS))

@@ -34,7 +34,6 @@ from nuncius.store.queries import query
 from nuncius.store.store import Store
 
 FACTS = query("store", "facts")
-FAILURES = query("store", "failures")
 FAILURES_BY_SUBSCRIBER = query("store", "failures_by_subscriber")
 
 
@@ -172,7 +171,7 @@ class Broker:
 
     async def failures(self, limit: int = 1000) -> list[Failure]:
         """List failed deliveries, the latest first."""
-        rows = await self._store.query(FAILURES, limit)
+        rows = await self._store.call("list_failures", limit)
         return [Failure(*row) for row in rows]
 
     async def status(self) -> dict[str, object]:

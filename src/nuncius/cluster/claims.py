@@ -11,10 +11,9 @@ from typing import Any
 from nuncius.store.calls.publishing import PublishCall
 from nuncius.store.combiner.combiner import Call
 from nuncius.store.driver import Connection
-from nuncius.store.queries import query
+from nuncius.store.queries import procedure
 from nuncius.store.store import Store
 
-CLAIM = query("cluster", "claim_partitions")
 SIZE = 200  # bytes of memory per call
 
 
@@ -57,7 +56,7 @@ class Claims:
 
 async def _claim(connection: Connection, calls: Sequence[ClaimCall], _: bool) -> list[Any]:
     answers: list[str] = await connection.fetchval(
-        CLAIM,
+        procedure("claim_many", 4),
         [call.publisher_id for call in calls],
         [call.topic_id for call in calls],
         [call.count for call in calls],

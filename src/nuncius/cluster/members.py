@@ -5,17 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from nuncius.broker.errors import InvalidInput, NotFound
-from nuncius.store.queries import query
 from nuncius.store.store import Store
 
 SILENCE = 5.0  # seconds without a heartbeat after which a node counts as dead
-
-ENTER = query("cluster", "enter")
-HEAR = query("cluster", "hear")
-LEAVE = query("cluster", "leave")
-MEMBERS = query("cluster", "members")
-ADD_BROKER = query("cluster", "add_broker")
-REMOVE_BROKER = query("cluster", "remove_broker")
 
 
 class NoSuchBroker(NotFound):
@@ -58,20 +50,20 @@ class Members:
     ) -> int:
         """Register a node that has started and return its number. `holder` is the number of the lock it
         holds: when that is free, the node has ended."""
-        rows = await self._store.query(ENTER, host, port, link_port, list(roles), store_id, holder)
+        rows = await self._store.call("enter_node", host, port, link_port, list(roles), store_id, holder)
         number: int = rows[0][0]
         return number
 
     async def hear(self, node_id: int) -> bool:
         """Record a heartbeat of a node. Return False if it was forgotten and must enter again."""
-        known: bool = (await self._store.query(HEAR, node_id))[0][0]
+        known: bool = (await self._store.call("hear_node", node_id))[0][0]
         return known
 
     async def leave(self, node_id: int, link_port: int) -> None:
-        await self._store.query(LEAVE, node_id, link_port)
+        await self._store.call("leave_node", node_id, link_port)
 
     async def everybody(self) -> list[Member]:
-        rows = await self._store.query(MEMBERS, self.silence)
+        rows = await self._store.call("list_nodes", self.silence)
         return [Member(**{**row, "roles": tuple(row["roles"])}) for row in rows]
 
     async def brokers(self) -> list[Member]:
@@ -80,7 +72,7 @@ class Members:
 
     async def add_broker(self, port: int, host: str = "127.0.0.1") -> int:
         """Register a broker by its HTTP port. Return its number, from 1."""
-        rows = await self._store.query(ADD_BROKER, host, port)
+        rows = await self._store.call("add_broker", host, port)
         number: int | None = rows[0][0]
         if number is None:
             raise InvalidInput(f"the node at port {port} is no broker")
@@ -89,6 +81,6 @@ class Members:
     async def remove_broker(self, broker_id: int) -> None:
         """Give a broker's partitions to others. Those in its own store stay, and can be read while it
         runs."""
-        rows = await self._store.query(REMOVE_BROKER, broker_id, self.silence)
+        rows = await self._store.call("remove_broker", broker_id, self.silence)
         if not rows[0][0]:
             raise NoSuchBroker(f"there is no broker {broker_id}")

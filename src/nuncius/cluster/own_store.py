@@ -40,13 +40,6 @@ OWN = query("cluster", "own_store")
 CLUSTER = query("cluster", "identity")
 BELONGS_TO = query("cluster", "belongs_to")
 JOIN = query("cluster", "join")
-ENTER_STORE = query("cluster", "enter_store")
-PARTITIONS = query("cluster", "partitions_of_store")
-MIRROR = query("cluster", "mirror_partitions")
-ENDS = query("cluster", "ends")
-NOTE_ENDS = query("cluster", "note_ends")
-COLLECT = query("duties", "collect")
-TIDY = query("duties", "tidy")
 
 
 class StoreInUse(StoreError):
@@ -125,7 +118,7 @@ class OwnStore:
         if rows and rows[0][0] != cluster:
             raise OtherCluster("this store belongs to a broker of another cluster: give it one of its own")
         known = rows[0][1] if rows else 0
-        found = await self._common.query(ENTER_STORE, known, self._store.dsn)
+        found = await self._common.call("enter_store", known, self._store.dsn)
         self.store_id = found[0][0]
         if self.store_id != known:
             await self._store.query(JOIN, cluster, self.store_id)
@@ -186,19 +179,19 @@ class OwnStore:
 
     async def copy(self) -> None:
         """Copy from the common catalogue the partitions that are in this store."""
-        rows = await self._common.query(PARTITIONS, self.store_id)
+        rows = await self._common.call("partitions_of_store", self.store_id)
         columns = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(10)]
-        await self._store.query(MIRROR, *columns)
+        await self._store.call("mirror_partitions", *columns)
         self._partition_ids = set(columns[6])
         self._here = set(zip(columns[0], columns[7], strict=True))
 
     async def tell(self) -> None:
         """Report to the common store the first and next offsets of partitions that have changed."""
-        rows = await self._store.query(ENDS)
+        rows = await self._store.call("ends_of_all")
         news = {row[0]: (row[1], row[2]) for row in rows if self._told.get(row[0]) != (row[1], row[2])}
         if news:
             firsts, nexts = zip(*news.values(), strict=True)
-            await self._common.query(NOTE_ENDS, list(news), list(firsts), list(nexts))
+            await self._common.call("note_ends", list(news), list(firsts), list(nexts))
             self._told.update(news)
 
     async def _tell_news(self) -> None:
@@ -209,12 +202,12 @@ class OwnStore:
     async def look_after(self) -> None:
         """Apply retention, as the common store defines it."""
         await self.copy()
-        while (await self._store.query(COLLECT))[0][0]:
+        while (await self._store.call("collect"))[0][0]:
             pass
         await self.tell()
 
     async def _tidy(self) -> None:
-        await self._store.query(TIDY)
+        await self._store.call("tidy")
 
     async def _repeat(self, seconds: float, work: Callable[[], Any]) -> None:
         while True:

@@ -20,7 +20,7 @@ from nuncius.pipeline.patience import patiently
 from nuncius.pipeline.source.options import ReadOptions
 from nuncius.pipeline.source.positions import PartitionKey
 from nuncius.store.address import shown
-from nuncius.store.queries import query
+from nuncius.store.queries import procedure, query
 
 _BROKEN = (
     OSError,
@@ -31,8 +31,6 @@ _BROKEN = (
 _NOT_OURS = (asyncpg.UndefinedFunctionError, asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError)
 
 _TOPICS = query("topics", "names")
-_RANGES = query("source", "ranges")
-_ENDS = query("source", "ends")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,7 @@ def stores(main: str) -> Iterator[Stores]:
 def look(stores: Stores, options: ReadOptions) -> list[TopicPartition]:
     """Return the existing partitions that the options name, ordered by topic and number."""
     names = options.topics or _matching(stores, options.pattern or "")
-    rows = stores.rows(stores.main, _RANGES, list(names))
+    rows = stores.rows(stores.main, procedure("readable_ranges", 1), list(names))
     elsewhere: dict[str, list[int]] = {}
     found = []
     for row in rows:
@@ -177,7 +175,7 @@ def _address(row: asyncpg.Record) -> str:
 
 def _ends(stores: Stores, elsewhere: Mapping[str, list[int]]) -> dict[int, int]:
     def ask(dsn: str) -> list[asyncpg.Record]:
-        return stores.rows(dsn, _ENDS, elsewhere[dsn])
+        return stores.rows(dsn, procedure("ends_here", 1), elsewhere[dsn])
 
     with ThreadPoolExecutor(min(8, len(elsewhere)), thread_name_prefix="nuncius-ends") as threads:
         answers = list(threads.map(ask, elsewhere))

@@ -1,7 +1,9 @@
-"""Load SQL statements from `store/sql/queries/`: one file a statement, named after what it does.
+"""The statements besides the procedures: one file each in `store/sql/queries/`, named after what it does.
 
 The first line of a file is a comment that says what the statement is for; the rest is the statement. Parts
 that cannot be parameters, such as columns, stand there as `{name}`, and the caller fills them with `format`.
+
+The call of one procedure needs no file, because the procedure has one: see `procedure`, and `Store.call`.
 """
 
 import pkgutil
@@ -17,3 +19,9 @@ def query(subject: str, name: str) -> str:
     if not comment.startswith("-- "):
         raise ValueError(f"the first line of {subject}/{name}.sql does not say what it is for")
     return statement.strip().removesuffix(";")
+
+
+@cache
+def procedure(name: str, arguments: int) -> str:
+    """Return the statement that calls a procedure with so many arguments."""
+    return f"select * from nuncius.{name}({', '.join(f'${n}' for n in range(1, arguments + 1))})"  # noqa: S608

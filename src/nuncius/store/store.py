@@ -16,6 +16,7 @@ from nuncius.store.connector import SILENCE_SECONDS, Connector
 from nuncius.store.driver import Connection, Pool
 from nuncius.store.errors import CallFailed, OutcomeUnknown, StoreUnavailable
 from nuncius.store.pressure import BUDGET, Pressure
+from nuncius.store.queries import procedure
 
 # A node's batches hold a lock for milliseconds; only a client's or application's transaction holds it longer.
 BATCH_LOCK_TIMEOUT = "20ms"
@@ -155,6 +156,14 @@ class Store:
             lambda connection: connection.fetch(sql, *arguments), repeatable=False
         )
         return rows
+
+    async def call(self, name: str, *arguments: Any) -> list[asyncpg.Record]:
+        """Call a procedure that reads, or that may be repeated."""
+        return await self.query(procedure(name, len(arguments)), *arguments)
+
+    async def call_once(self, name: str, *arguments: Any) -> list[asyncpg.Record]:
+        """Call a procedure that must not be repeated."""
+        return await self.execute(procedure(name, len(arguments)), *arguments)
 
     async def run(self, work: Callable[[Connection], Awaitable[Any]], *, repeatable: bool) -> Any:
         """Do some work on a pooled connection. If the connection breaks, repeat repeatable work."""

@@ -27,19 +27,10 @@ CHECK_SECONDS = 15.0
 TIDY_SECONDS = 60.0
 MOST_SHOWN = 100  # inactive actors in a line of the log
 
-REGISTER_PRODUCER = query("actors", "register_producer")
-REGISTER_CONSUMER = query("actors", "register_consumer")
-FIND_PRODUCER = query("actors", "find_producer")
-FIND_CONSUMER = query("actors", "find_consumer")
-NOTE_BROKERS = query("actors", "note_brokers")
-NOTE_ACTIVITY = query("actors", "note_activity")
-NOTE_INACTIVE = query("actors", "note_inactive")
-TIDY = query("actors", "tidy")
 HEALTH = query("actors", "health")
 COUNT_INACTIVE = query("actors", "count_inactive")
 UNREAD = query("actors", "unread")
 TOPICS = query("topics", "names")
-FULLNESS = query("topics", "fullness")
 ANSWER = query("store", "answer")
 
 
@@ -84,7 +75,7 @@ class Actors:
     async def register_producer(self, topic: str) -> Producer:
         """Register a new producer. Create its topic if it does not exist."""
         check_name("topic", topic)
-        rows = await self._store.execute(REGISTER_PRODUCER, topic)
+        rows = await self._store.call_once("register_producer", topic)
         producer = Producer(rows[0][0], topic)
         self.producers.learn(str(producer.producer_id), producer)
         self.touch(PRODUCER, producer.producer_id)
@@ -92,7 +83,7 @@ class Actors:
 
     async def register_consumer(self, topic: str) -> int | None:
         """Register a consumer that reads from the topic's beginning. None if there is no such topic."""
-        rows = await self._store.execute(REGISTER_CONSUMER, topic)
+        rows = await self._store.call_once("register_consumer", topic)
         consumer_id: int | None = rows[0][0]
         if consumer_id is not None:
             self.touch(CONSUMER, consumer_id)
@@ -105,14 +96,14 @@ class Actors:
 
     async def _find_producer(self, name: str) -> Producer:
         number = _number(name)
-        rows = await self._store.query(FIND_PRODUCER, number)
+        rows = await self._store.call("find_producer", number)
         if not rows:
             raise NoSuchProducer(f"there is no producer {name}")
         return Producer(number, rows[0][0])
 
     async def _find_consumer(self, name: str) -> Consumer:
         number = _number(name)
-        rows = await self._store.query(FIND_CONSUMER, number)
+        rows = await self._store.call("find_consumer", number)
         if not rows:
             raise NoSuchConsumer(f"there is no consumer {name}")
         return Consumer(number, *rows[0])
@@ -132,9 +123,9 @@ class Actors:
         """Write the activity since the last flush to the store."""
         active, self._active = self._active, {}
         try:
-            await self._store.query(NOTE_BROKERS)
-            await self._store.query(
-                NOTE_ACTIVITY,
+            await self._store.call("note_brokers")
+            await self._store.call(
+                "note_activity",
                 [kind for kind, _ in active],
                 [actor_id for _, actor_id in active],
                 [datetime.fromtimestamp(when, UTC) for when in active.values()],
@@ -147,9 +138,9 @@ class Actors:
     async def check(self) -> int:
         """Log the actors that became inactive since the last check. Return how many."""
         await self.flush()
-        rows = await self._store.query(NOTE_INACTIVE, self.inactive_after)
+        rows = await self._store.call("note_inactive", self.inactive_after)
         silent: dict[str, list[int]] = {}
-        for kind, actor_id in rows:
+        for kind, actor_id, _ in rows:
             silent.setdefault(kind, []).append(actor_id)
         for kind, ids in silent.items():
             shown = ",".join(map(str, sorted(ids)[:MOST_SHOWN]))
@@ -157,7 +148,7 @@ class Actors:
         return len(rows)
 
     async def tidy(self) -> int:
-        rows = await self._store.query(TIDY)
+        rows = await self._store.call("tidy_actors")
         removed: int = rows[0][0]
         return removed
 
@@ -187,7 +178,7 @@ class Actors:
 
     async def fullness(self, topic: str) -> tuple[dict[int, int], int]:
         """Return the next offset of each partition of a topic, and how many messages the topic holds."""
-        rows = await self._store.query(FULLNESS, topic)
+        rows = await self._store.call("fullness", topic)
         return {row[0]: row[1] for row in rows}, sum(row[2] for row in rows)
 
     async def answers(self) -> None:

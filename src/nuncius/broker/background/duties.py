@@ -9,7 +9,6 @@ import asyncpg
 
 from nuncius.broker.queues.leases import Leases
 from nuncius.store.errors import StoreError
-from nuncius.store.queries import query
 from nuncius.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -17,9 +16,6 @@ log = logging.getLogger(__name__)
 COLLECT_SECONDS = 5.0
 TIDY_SECONDS = 60.0
 RETURN_SECONDS = 1.0
-
-COLLECT = query("duties", "collect")
-TIDY = query("duties", "tidy")
 
 
 class Duties:
@@ -63,12 +59,12 @@ class Duties:
     async def collect(self) -> int:
         """Apply retention, and remove the entries it has passed, until there is nothing left to do."""
         removed = 0
-        while step := (await self._store.query(COLLECT))[0][0]:
+        while step := (await self._store.call("collect"))[0][0]:
             removed += step
         return removed
 
     async def tidy(self) -> int:
-        rows = await self._store.query(TIDY)
+        rows = await self._store.call("tidy")
         return rows[0][0] or 0
 
     async def _repeat(

@@ -17,7 +17,7 @@ from nuncius.broker.background.tasks import BackgroundWork
 from nuncius.store.connecting import CONNECTION_ERRORS
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreUnavailable
-from nuncius.store.queries import query
+from nuncius.store.queries import procedure, query
 from nuncius.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,6 @@ NEW_HOLDER = query("nodes", "new_holder")
 HOLD = query("nodes", "hold")
 NOTE_HOLDER = query("nodes", "note_holder")
 COUNT = query("nodes", "count")
-ANNOUNCE = query("nodes", "announce")
 
 
 class Listener:
@@ -99,7 +98,7 @@ class Listener:
                 queues, self._queues = self._queues, set()
                 try:
                     connection = await self._mouth.connection()
-                    await connection.fetch(ANNOUNCE, list(topics), list(queues))
+                    await connection.fetch(procedure("announce", 2), list(topics), list(queues))
                 except StoreUnavailable:
                     pass  # other nodes look by themselves every now and then
                 except CONNECTION_ERRORS:

@@ -42,15 +42,8 @@ log = logging.getLogger(__name__)
 BROWSE_BYTES = 8 << 20
 CONTEXTS_AT_ONCE = 100
 
-CREATE = query("queues", "create")
-FIND = query("queues", "find")
-FIND_BY_ID = query("queues", "find_by_id")
-LIST = query("queues", "list")
-ACTIVE = query("queues", "active")
 DESCRIBE = query("queues", "describe")
 BROWSE = query("queues", "browse")
-PURGE = query("queues", "purge")
-DELETE = query("queues", "delete")
 CONTEXTS = query("queues", "contexts")
 
 
@@ -314,7 +307,7 @@ class Queues:
     async def create(self, name: str) -> Queue:
         check_name("queue", name)
         try:
-            rows = await self._store.execute(CREATE, name)
+            rows = await self._store.call_once("create_queue", name)
         except asyncpg.UniqueViolationError:
             raise AlreadyExists(f"there is a queue {name!r} already") from None
         return Queue(*rows[0])
@@ -331,24 +324,24 @@ class Queues:
 
     async def find(self, name: str) -> Queue:
         check_name("queue", name)
-        rows = await self._store.query(FIND, name)
+        rows = await self._store.call("get_queue_id", name)
         if not rows:
             raise NoSuchQueue(f"there is no queue {name!r}")
         return Queue(*rows[0])
 
     async def find_by_id(self, queue_id: int) -> Queue:
         check_int32("a queue id", queue_id)
-        rows = await self._store.query(FIND_BY_ID, queue_id)
+        rows = await self._store.call("get_queue_name", queue_id)
         if not rows:
             raise NoSuchQueue(f"there is no queue {queue_id}")
         return Queue(*rows[0])
 
     async def all(self) -> list[Queue]:
-        return [Queue(*row) for row in await self._store.query(LIST)]
+        return [Queue(*row) for row in await self._store.call("list_queues")]
 
     async def active(self, client_id: int) -> list[Queue]:
         """List the queues that have messages for this client."""
-        rows = await self._store.query(ACTIVE, client_id)
+        rows = await self._store.call("get_active_queues", client_id)
         return [Queue(*row) for row in rows]
 
     async def info(self, names: Sequence[str] | None = None) -> list[QueueInfo]:
@@ -365,12 +358,12 @@ class Queues:
         return [Message(*row) for row in rows]
 
     async def purge(self, queue_id: int) -> int:
-        rows = await self._store.execute(PURGE, queue_id)
+        rows = await self._store.call_once("purge_queues", [queue_id])
         removed: int = rows[0][0]
         return removed
 
     async def delete(self, queue_id: int) -> None:
-        rows = await self._store.execute(DELETE, queue_id)
+        rows = await self._store.call_once("delete_queue", queue_id)
         self.names.forget_all()
         if rows[0][0] is None:
             raise NoSuchQueue(f"there is no queue {queue_id}")

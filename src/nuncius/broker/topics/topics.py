@@ -37,14 +37,7 @@ from nuncius.store.store import Store
 
 PER_ENTRY = 200  # bytes of memory an accepted entry costs besides its body
 
-CREATE = query("topics", "create")
-ENSURE = query("topics", "ensure")
-FIND = query("topics", "find")
 DESCRIBE = query("topics", "describe")
-GROW = query("topics", "grow")
-DELETE = query("topics", "delete")
-PURGE = query("topics", "purge")
-SET_RETENTION = query("topics", "set_retention")
 
 
 class Topics:
@@ -280,7 +273,7 @@ class Topics:
         if not 1 <= partitions <= self._limits.max_partitions:
             raise InvalidInput(f"a topic has 1 to {self._limits.max_partitions} partitions")
         try:
-            await self._store.execute(CREATE, name, partitions)
+            await self._store.call_once("create_topic", name, partitions)
         except asyncpg.UniqueViolationError:
             raise AlreadyExists(f"there is a topic {name!r} already") from None
 
@@ -288,13 +281,13 @@ class Topics:
         """Add partitions until the topic has so many. A topic that has more stays as it is."""
         if not 1 <= partitions <= self._limits.max_partitions:
             raise InvalidInput(f"a topic has 1 to {self._limits.max_partitions} partitions")
-        rows = await self._store.query(GROW, name, partitions)
+        rows = await self._store.call("grow_topic", name, partitions)
         if not rows[0][0]:
             raise NoSuchTopic(f"there is no topic {name!r}")
         self.names.forget(name)
 
     async def delete(self, name: str) -> None:
-        rows = await self._store.execute(DELETE, name)
+        rows = await self._store.call_once("delete_topic", name)
         self.names.forget(name)
         if not rows[0][0]:
             raise NoSuchTopic(f"there is no topic {name!r}")
@@ -302,7 +295,7 @@ class Topics:
 
     async def purge(self, name: str) -> int:
         """Make all entries of a topic unreadable. Return how many those were."""
-        purged: int | None = (await self._store.execute(PURGE, name))[0][0]
+        purged: int | None = (await self._store.call_once("purge_topic", name))[0][0]
         if purged is None:
             raise NoSuchTopic(f"there is no topic {name!r}")
         self._listener.on_catalogue()  # at once: readers of this node must not see purged entries
@@ -310,8 +303,8 @@ class Topics:
 
     async def set_retention(self, name: str, retention: Retention) -> None:
         try:
-            rows = await self._store.query(
-                SET_RETENTION, name, retention.mode, retention.seconds, retention.bytes
+            rows = await self._store.call(
+                "set_retention", name, retention.mode, retention.seconds, retention.bytes
             )
         except asyncpg.CheckViolationError:
             raise InvalidInput(
@@ -336,7 +329,7 @@ class Topics:
 
     async def existing(self, name: str) -> Topic:
         """Return the topic of that name. Unlike publishing, do not create it."""
-        rows = await self._store.query(FIND, [name])
+        rows = await self._store.call("find_topics", [name])
         if not rows:
             raise NoSuchTopic(f"there is no topic {name!r}")
         stores = tuple(rows[0]["store_ids"])
@@ -349,5 +342,5 @@ class Topics:
 
     async def _ensure(self, name: str) -> Topic:
         check_name("topic", name)
-        await self._store.query(ENSURE, name, 1)
+        await self._store.call("ensure_topic", name)
         return await self.existing(name)

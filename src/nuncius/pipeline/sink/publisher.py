@@ -14,14 +14,12 @@ from pyspark import TaskContext
 from nuncius.pipeline.errors import InvalidOption, ReplayDiffers
 from nuncius.pipeline.sink.options import Label
 from nuncius.store.driver import Connection
-from nuncius.store.queries import query
+from nuncius.store.queries import procedure, query
 
 # Properties with which Spark tells a task its streaming query. The id is stored in the query's checkpoint.
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 
-_FIND = query("publishers", "find")
-_LAST_COUNT = query("publishers", "last_count")
 # A sink is a publisher, too. It counts completed batches.
 _FINISHED = query("sink", "finished")
 _FINISH = query("sink", "finish")
@@ -99,7 +97,8 @@ class TaskPublisher:
     @classmethod
     async def ensure(cls, connection: Connection, batch: SinkBatch, task: int) -> TaskPublisher:
         name = f"{batch.sink}/{task}"
-        return cls(batch, task, name, await connection.fetchval(_FIND, [name], batch.named))
+        ensure = procedure("ensure_publishers", 2)
+        return cls(batch, task, name, await connection.fetchval(ensure, [name], batch.named))
 
     @property
     def base(self) -> int:
@@ -115,7 +114,7 @@ class TaskPublisher:
         """Refuse a repetition that differs from the original. `known` of these rows were written before."""
         if not known:
             return
-        stored: int = await connection.fetchval(_LAST_COUNT, self.name, kind, name)
+        stored: int = await connection.fetchval(procedure("last_count", 3), self.name, kind, name)
         if stored >> 32 > self.batch.number:
             raise ReplayDiffers(self.batch.went_back(stored >> 32))
         earlier = self.sent.get(name, 0)

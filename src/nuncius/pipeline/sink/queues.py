@@ -11,13 +11,11 @@ from nuncius.pipeline.sink.publisher import TaskPublisher
 from nuncius.pipeline.sink.rows import BadRow, Rows, Sorted
 from nuncius.store.calls.putting import NO_QUEUE
 from nuncius.store.driver import Connection
-from nuncius.store.queries import query
+from nuncius.store.queries import procedure, query
 
 LOCK = 78002
 RUNS_A_CALL = 64
 _FIND = query("sink", "queues")
-_CLIENTS = query("clients", "find")
-_LOCK = query("sink", "lock")
 _PUT = query("sink", "put")
 
 
@@ -45,7 +43,7 @@ class QueueWriter:
         names: list[str | None] = ready.column("receiver", self._target.receiver)
         unknown = {name for name in names if name is not None} - self._clients.keys()
         if unknown:
-            found = await connection.fetch(_CLIENTS, sorted(unknown))
+            found = await connection.fetch(procedure("find_clients", 2), None, sorted(unknown))
             self._clients |= {row["client_name"]: row["client_id"] for row in found}
             missing = sorted(unknown - self._clients.keys())
             if missing:
@@ -81,7 +79,7 @@ async def _put(
     last: bool,
 ) -> int:
     """Put rows within the caller's transaction. Return the number of rows that were stored before."""
-    await connection.execute(_LOCK, LOCK, queues)
+    await connection.execute(procedure("take_locks", 4), LOCK, queues, queues, True)
     receivers, priorities, headers, values = columns
     known = 0
     for first in range(0, len(ready.runs), RUNS_A_CALL):

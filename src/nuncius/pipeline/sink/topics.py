@@ -13,14 +13,12 @@ from nuncius.pipeline.sink.publisher import TaskPublisher
 from nuncius.pipeline.sink.rows import BadRow, RowRun, Rows, Sorted
 from nuncius.store.calls.publishing import NO_TOPIC, OTHER_LAYOUT
 from nuncius.store.driver import Connection
-from nuncius.store.queries import query
+from nuncius.store.queries import procedure, query
 
 LOCK = 78001
 # The procedure searches for each run's rows from the beginning, so many runs are divided into several calls.
 RUNS_A_CALL = 64
-_FIND = query("topics", "find")
-_ENSURE = query("topics", "ensure")
-_LOCK = query("sink", "lock")
+_FIND = procedure("find_topics", 1)
 _PUBLISH = query("sink", "publish")
 
 
@@ -71,7 +69,7 @@ class TopicWriter:
         _check_name(name)
         row = await connection.fetchrow(_FIND, [name])
         if row is None:
-            await connection.execute(_ENSURE, name, self._target.partitions)
+            await connection.execute(procedure("ensure_topic", 2), name, self._target.partitions)
             row = await connection.fetchrow(_FIND, [name])
         if row is None:  # deleted at this moment
             return await self._look_up(connection, name)
@@ -112,7 +110,7 @@ async def _publish(
     calls = list(_calls(ready.runs))
     if len(calls) > 1:  # one call takes its locks in order; several calls must do so together
         locks = [topics[run.target].partition_ids[run.partition - 1] for run in ready.runs]
-        await connection.execute(_LOCK, LOCK, locks)
+        await connection.execute(procedure("take_locks", 4), LOCK, locks, locks, True)
     known = 0
     for runs in calls:
         targets = sorted({run.target for run in runs})

@@ -12,13 +12,9 @@ from collections.abc import Iterable
 from nuncius.pipeline.catalogue import Stores, TopicPartition
 from nuncius.pipeline.source.options import Edge
 from nuncius.pipeline.source.positions import Positions
-from nuncius.store.queries import query
+from nuncius.store.queries import procedure
 
 _log = logging.getLogger(__name__)
-
-_FOLLOW = query("source", "follow")
-_CONFIRM = query("source", "confirm")
-_POSITIONS = query("source", "positions")
 
 
 class StreamSubscription:
@@ -37,7 +33,7 @@ class StreamSubscription:
         if new:
             rows = self._stores.rows(
                 self._stores.main,
-                _FOLLOW,
+                procedure("follow", 5),
                 new,
                 self._name,
                 start,
@@ -57,7 +53,7 @@ class StreamSubscription:
             return
         self._stores.rows(
             self._stores.main,
-            _CONFIRM,
+            procedure("confirm_many", 3),
             [self._ids[partition.topic_id] for partition, _ in news],
             [partition.partition_id for partition, _ in news],
             [position for _, position in news],
@@ -66,7 +62,7 @@ class StreamSubscription:
 
     def warn_if_ahead(self, start: Positions) -> None:
         """Log a warning where the subscription has confirmed more than the start of the stream."""
-        rows = self._stores.rows(self._stores.main, _POSITIONS, list(self._ids.values()))
+        rows = self._stores.rows(self._stores.main, procedure("positions_of", 1), list(self._ids.values()))
         topics = {subscription: topic for topic, subscription in self._ids.items()}
         at = {(topics[row["subscription_id"]], row["partition"]): row["position"] for row in rows}
         for place, position in start.items():

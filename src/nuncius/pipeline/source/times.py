@@ -8,14 +8,13 @@ one by one. The result is exact: the first entry not before a time, the last bef
 
 from nuncius.pipeline.catalogue import Stores, TopicPartition
 from nuncius.pipeline.source.options import moment
-from nuncius.store.queries import query
+from nuncius.store.queries import procedure, query
 
 CLOCK_SLACK = 10 * 60 * 1_000_000  # microseconds
 STEP = 100_000  # entries checked in one transaction
 
 _FIRST = query("source", "first_not_before")
 _LAST = query("source", "last_before")
-_OFFSET_AT = query("source", "offset_at")
 
 
 def first_not_before(stores: Stores, partition: TopicPartition, time: int) -> int:
@@ -44,5 +43,5 @@ def end_before(stores: Stores, partition: TopicPartition, time: int) -> int:
 
 def _search(stores: Stores, partition: TopicPartition, time: int) -> int:
     place = (partition.partition_id, partition.first, partition.next)
-    rows = stores.rows(partition.dsn, _OFFSET_AT, *place, moment(time))
-    return int(rows[0]["found"])
+    rows = stores.rows(partition.dsn, procedure("offset_at", 4), *place, moment(time))
+    return int(rows[0][0])

@@ -1,2 +1,0 @@
--- Register a consumer that reads from the topic's beginning.
-select nuncius.register_consumer($1);

@@ -1,2 +1,0 @@
--- Register a producer. Create its topic if it does not exist.
-select nuncius.register_producer($1);

@@ -1,2 +1,0 @@
--- Remove the activity of actors that no longer exist.
-select nuncius.tidy_actors();

@@ -1,2 +1,0 @@
--- Delete a client.
-select nuncius.delete_client($1);

@@ -1,2 +1,0 @@
--- Return the client of an id.
-select * from nuncius.identify($1);

@@ -1,2 +1,0 @@
--- Return the first and next offsets of all partitions in a store.
-select * from nuncius.ends_of_all();

@@ -1,2 +1,0 @@
--- Register a broker's own store. Return its number.
-select nuncius.enter_store($1, $2);

@@ -1,2 +1,0 @@
--- List all nodes.
-select * from nuncius.list_nodes($1);

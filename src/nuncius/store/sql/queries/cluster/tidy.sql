@@ -1,2 +1,0 @@
--- Remove old rows of the cluster's tables.
-select nuncius.tidy_cluster();

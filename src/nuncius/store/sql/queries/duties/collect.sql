@@ -1,2 +1,0 @@
--- Apply retention in one bounded step. Return how many entries were removed.
-select nuncius.collect();

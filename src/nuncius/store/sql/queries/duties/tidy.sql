@@ -1,2 +1,0 @@
--- Remove superseded positions, counts and other rows that have no use any more.
-select nuncius.tidy();

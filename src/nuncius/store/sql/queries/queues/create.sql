@@ -1,2 +1,0 @@
--- Create a queue, which must not exist.
-select * from nuncius.create_queue($1);

@@ -1,2 +1,0 @@
--- Delete a queue.
-select nuncius.delete_queue($1);

@@ -1,2 +1,0 @@
--- Return the queue of an id.
-select * from nuncius.get_queue_name($1);

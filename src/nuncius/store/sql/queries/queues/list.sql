@@ -1,2 +1,0 @@
--- List all queues.
-select * from nuncius.list_queues();

@@ -1,2 +1,0 @@
--- Return the unique identity of a topic.
-select nuncius.topic_identity($1);

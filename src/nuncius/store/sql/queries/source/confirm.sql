@@ -1,2 +1,0 @@
--- Confirm everything before these positions.
-select nuncius.confirm_many($1, $2, $3);

@@ -1,2 +1,0 @@
--- List failed deliveries, the latest first.
-select * from nuncius.list_failures($1);

@@ -1,2 +1,0 @@
--- Create a topic, which must not exist.
-select nuncius.create_topic($1, $2);

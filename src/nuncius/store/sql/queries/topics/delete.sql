@@ -1,2 +1,0 @@
--- Delete a topic.
-select nuncius.delete_topic($1);
