@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import asyncpg
 
+from nuncius.broker.background.tasks import BackgroundWork
 from nuncius.broker.delivery.feed import Feed
 from nuncius.broker.delivery.feeds import Feeds
 from nuncius.broker.delivery.outstanding import Given, Place
@@ -104,16 +105,9 @@ class Transactions:
         self._queues = queues
         self._feeds = feeds
         self._slots = asyncio.Semaphore(AT_A_TIME)
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def start(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def drain(self) -> None:
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        background = BackgroundWork()
+        self.start = background.start
+        self.drain = background.drain
 
     async def carry_out(self, transaction: Transaction) -> None:
         acknowledged = _Acknowledged(transaction.said)

@@ -195,35 +195,19 @@ class Queues:
         """Take up to `limit` messages that the receiver may see, and wait up to `wait` seconds for the first.
         `done` gets a list of Message, empty if there was none, or an exception. Nothing is taken while
         `is_stalled` returns True; call `resume` when the caller reads again."""
-        return self._take_soon(
-            queue_id, receiver, sender, context, mode, limit, wait, done, caller, False, is_stalled
+        until = self._loop.time() + wait
+        return self._enter(
+            Waiter(queue_id, receiver, sender, context, mode, limit, until, done, caller, False, is_stalled)
         )
 
-    def _take_soon(
-        self,
-        queue_id: int,
-        receiver: int,
-        sender: int,
-        context: int,
-        mode: int,
-        limit: int,
-        wait: float,
-        done: Callable[[Any], None],
-        caller: Hashable,
-        leased: bool,
-        is_stalled: Callable[[], bool],
-    ) -> Waiter:
-        if mode not in (BY_PRIORITY, BY_TIME):
+    def _enter(self, waiter: Waiter) -> Waiter:
+        if waiter.mode not in (BY_PRIORITY, BY_TIME):
             raise InvalidInput("a queue is read by priority (1) or by time (2)")
-        if not 1 <= limit <= self._limits.max_batch:
+        if not 1 <= waiter.limit <= self._limits.max_batch:
             raise InvalidInput(f"take 1 to {self._limits.max_batch} messages")
-        check_int32("a receiver", receiver)
-        check_int32("a sender", sender)
-        check_int32("a context", context)
-        deadline = self._loop.time() + wait
-        waiter = Waiter(
-            queue_id, receiver, sender, context, mode, limit, deadline, done, caller, leased, is_stalled
-        )
+        check_int32("a receiver", waiter.receiver)
+        check_int32("a sender", waiter.sender)
+        check_int32("a context", waiter.context)
         self._room.enter(waiter)
         return waiter
 
@@ -240,8 +224,9 @@ class Queues:
     ) -> Waiter:
         """Take by priority, like `take_soon`, for a reader that acknowledges. `done` gets a list of Leased;
         their messages stay in the store until they are settled or released."""
-        return self._take_soon(
-            queue_id, receiver, 0, 0, BY_PRIORITY, limit, wait, done, caller, True, is_stalled
+        until = self._loop.time() + wait
+        return self._enter(
+            Waiter(queue_id, receiver, 0, 0, BY_PRIORITY, limit, until, done, caller, True, is_stalled)
         )
 
     def _give_up(self, leased: Sequence[Leased]) -> None:
@@ -298,8 +283,7 @@ class Queues:
 
     async def _new_context(self) -> int:
         if not self._contexts:
-            rows = await self._store.query(CONTEXTS, CONTEXTS_AT_ONCE)
-            self._contexts.extend(row[0] for row in rows)
+            self._contexts.extend(row[0] for row in await self._store.query(CONTEXTS, CONTEXTS_AT_ONCE))
         return self._contexts.popleft()
 
     # Looking after
@@ -341,13 +325,11 @@ class Queues:
 
     async def active(self, client_id: int) -> list[Queue]:
         """List the queues that have messages for this client."""
-        rows = await self._store.call("get_active_queues", client_id)
-        return [Queue(*row) for row in rows]
+        return [Queue(*row) for row in await self._store.call("get_active_queues", client_id)]
 
     async def info(self, names: Sequence[str] | None = None) -> list[QueueInfo]:
         """Return the queues of those names, or all, with depth and oldest message."""
-        rows = await self._store.query(DESCRIBE, names)
-        return [QueueInfo(*row) for row in rows]
+        return [QueueInfo(*row) for row in await self._store.query(DESCRIBE, names)]
 
     async def browse(self, queue_id: int, *, after: int = 0, limit: int = 100) -> list[Message]:
         """List messages of a queue, oldest first, without taking them. Large messages make the list shorter
@@ -358,8 +340,7 @@ class Queues:
         return [Message(*row) for row in rows]
 
     async def purge(self, queue_id: int) -> int:
-        rows = await self._store.call_once("purge_queues", [queue_id])
-        removed: int = rows[0][0]
+        removed: int = (await self._store.call_once("purge_queues", [queue_id]))[0][0]
         return removed
 
     async def delete(self, queue_id: int) -> None:
