@@ -76,7 +76,7 @@ def test_before_the_confirmation(
     fill(dsn, "news", 10)
     confirm = StreamSubscription.confirm
 
-    def only_what_is_old(self: StreamSubscription, done: Any) -> None:
+    def only_what_is_old(_: StreamSubscription, done: Any) -> None:
         if list(done):
             raise Crash
 

@@ -34,7 +34,7 @@ READS_A_WHOLE_TABLE = {
 }
 PROCEDURES_THAT_READ_A_WHOLE_TABLE = {"list_failures"}
 # What their callers put into statements that a driver without parameters sends, or whose columns vary.
-PARTS = {
+PARTS: dict[tuple[str, str], dict[str, object]] = {
     ("source", "entries"): {
         "columns": "entry_offset, body",
         "partition_id": 1,

@@ -30,7 +30,7 @@ class ClaimCall(Call):
         self.partitions = partitions
 
 
-class Claims:
+class PublishClaims:
     def __init__(self, store: Store) -> None:
         self._claiming = store.combiner("claim", _claim)
 

@@ -24,14 +24,14 @@ from nuncius.broker.errors import (
 )
 from nuncius.broker.model import Topic
 from nuncius.broker.names import Names
-from nuncius.cluster.claims import Claims
+from nuncius.cluster.claims import PublishClaims
 from nuncius.cluster.forwarding import NO_BROKER, Forwarding
 from nuncius.cluster.link.codec import Moved, Send
 from nuncius.cluster.link.link import Forward
-from nuncius.cluster.link.server import Peer
+from nuncius.cluster.link.server import LinkPeer
 from nuncius.cluster.own_store import OwnStore
 from nuncius.cluster.placement import Placement, Route
-from nuncius.cluster.scattering import Parts, Piece, call_of, parts_of, send_of
+from nuncius.cluster.scattering import CallPiece, Parts, call_of, parts_of, send_of
 from nuncius.store.calls.fetching import FetchCall
 from nuncius.store.calls.publishing import PublishCall
 
@@ -44,7 +44,7 @@ class Away(StoreUnavailable):
     """The broker that has a partition's store does not answer."""
 
 
-class Router:
+class PublishRouter:
     """The `elsewhere` of a broker's topics."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Router:
         self._is_broker = is_broker
         self._own = own
         self._routes: Names[Route] = Names(self._load)
-        self._claims = Claims(broker.store)
+        self._claims = PublishClaims(broker.store)
         self._elsewhere: dict[int, int] = {}  # partition id: store id
         self.is_outdated = False
         """True after a read found a partition in another store than expected."""
@@ -87,7 +87,7 @@ class Router:
     def publish(self, call: PublishCall, topic: Topic) -> bool:
         if self._is_broker and topic.stores is None:
             return False
-        if isinstance(call.caller, Peer):
+        if isinstance(call.caller, LinkPeer):
             return self._refuse(call, topic)
         if self._catalogue != self._broker.catalogue:
             self._catalogue = self._broker.catalogue
@@ -267,7 +267,9 @@ class Router:
         else:
             self._send_piece(call, route, pieces[0], done)
 
-    def _send_piece(self, call: PublishCall, route: Route, piece: Piece, done: Callable[[Any], None]) -> None:
+    def _send_piece(
+        self, call: PublishCall, route: Route, piece: CallPiece, done: Callable[[Any], None]
+    ) -> None:
         if not 1 <= piece.partition <= len(route.stores):
             done(Moved(f"topic {call.topic_name!r} has no partition {piece.partition}"))
             return

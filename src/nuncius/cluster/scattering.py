@@ -15,42 +15,42 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class CallPiece:
     """Entries of a call for one partition, by number; None means all."""
 
     partition: int
     numbers: Sequence[int] | None
 
 
-def parts_of(call: PublishCall) -> list[Piece]:
+def parts_of(call: PublishCall) -> list[CallPiece]:
     partitions = call.partitions
     if type(partitions) is int:
-        return [Piece(partitions, None)]
+        return [CallPiece(partitions, None)]
     several: Sequence[int] = partitions  # type: ignore[assignment]
     if len(set(several)) == 1:
-        return [Piece(several[0], None)]
+        return [CallPiece(several[0], None)]
     if call.publisher_id is not None:
         # Each store sees some of the publisher's counts, in order: so entries are sent one by one.
-        return [Piece(partition, [n]) for n, partition in enumerate(several)]
+        return [CallPiece(partition, [n]) for n, partition in enumerate(several)]
     grouped: dict[int, list[int]] = {}
     for n, partition in enumerate(several):
         grouped.setdefault(partition, []).append(n)
-    return [Piece(partition, numbers) for partition, numbers in grouped.items()]
+    return [CallPiece(partition, numbers) for partition, numbers in grouped.items()]
 
 
 class Parts:
     """Collects the answers of all pieces and answers the call."""
 
-    def __init__(self, pieces: Sequence[Piece], done: Callable[[Any], None]) -> None:
+    def __init__(self, pieces: Sequence[CallPiece], done: Callable[[Any], None]) -> None:
         self._done = done
         self._left = len(pieces)
         self._errors: list[Exception] = []
         self._places: dict[int, tuple[int, int]] = {}
 
-    def part(self, piece: Piece) -> Callable[[Any], None]:
+    def part(self, piece: CallPiece) -> Callable[[Any], None]:
         return partial(self._answered, piece)
 
-    def _answered(self, piece: Piece, result: Any) -> None:
+    def _answered(self, piece: CallPiece, result: Any) -> None:
         if isinstance(result, Exception):
             self._errors.append(result)
         else:

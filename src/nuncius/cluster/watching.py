@@ -8,7 +8,7 @@ from functools import partial
 
 import asyncpg
 
-from nuncius.cluster.members import Member, Members
+from nuncius.cluster.members import ClusterMember, ClusterMembers
 from nuncius.store.errors import StoreError
 
 log = logging.getLogger(__name__)
@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 PULSE_SECONDS = 1.0
 
 
-class Watch:
+class Heartbeat:
     def __init__(
         self,
-        members: Members,
-        heard: Callable[[Sequence[Member]], Awaitable[None]],
+        members: ClusterMembers,
+        heard: Callable[[Sequence[ClusterMember]], Awaitable[None]],
         seconds: float = PULSE_SECONDS,
     ) -> None:
         self._members = members

@@ -8,7 +8,7 @@ from nuncius.broker import Broker, future
 from nuncius.broker.model import Placed, Publisher
 from nuncius.broker.observe.facts import Facts
 from nuncius.broker.observe.paging import Pages
-from nuncius.cluster.members import Members
+from nuncius.cluster.members import ClusterMembers
 from nuncius.doors.http import identity
 from nuncius.doors.http.queue_report.growth import Growth
 from nuncius.doors.http.watching.metrics import Metrics
@@ -17,7 +17,7 @@ from nuncius.doors.http.watching.metrics import Metrics
 @dataclass(frozen=True, slots=True)
 class Desk:
     broker: Broker
-    members: Members
+    members: ClusterMembers
     growth: Growth
     metrics: Metrics
     facts: Facts

@@ -31,7 +31,7 @@ SETTINGS = {
     "ring": f"a node of the ring, or several with commas between them, as host:port ({RING})",
     "stores": "the nodes' stores, with commas between them: addresses, or data directories; by default the "
     "one that the job is run on",
-    "every": f"with --follow, the seconds from one look to the next ({EVERY})",
+    "every": f"the seconds from one look to the next, with --follow ({EVERY})",
 }
 
 
