@@ -107,11 +107,10 @@ class PublishRouter:
         if self._own is not None and self._own.store_id == store:
             self._own.fetch(call)
             return True
-        link = self.forwarding.of_store(store)
-        if link is None:
-            call.done(None)  # readers continue with other partitions
-        else:
+        if link := self.forwarding.of_store(store):
             link.look(call)
+        else:
+            call.done(None)  # readers continue with other partitions
         return True
 
     def find(self, call: FetchCall) -> None:
@@ -285,11 +284,10 @@ class PublishRouter:
             self._forward_away(call, send, done)
 
     def _forward_away(self, call: PublishCall, send: Send, done: Callable[[Any], None]) -> None:
-        link = self.forwarding.of_store(send.store_id)
-        if link is None:
-            done(Away(_away(call, send)))
-        else:
+        if link := self.forwarding.of_store(send.store_id):
             link.forward(Forward(send, done, partial(self._lost_away, call, done)))
+        else:
+            done(Away(_away(call, send)))
 
     def _lost_away(self, call: PublishCall, done: Callable[[Any], None], forward: Forward) -> None:
         """Answer a call after the broker of its store was lost: no other broker has its partitions."""

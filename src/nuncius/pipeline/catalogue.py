@@ -5,18 +5,18 @@ the catalogue names. The ends of partitions in other stores are read there, from
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import asyncpg
 
-from nuncius.pipeline import place
 from nuncius.pipeline.errors import NoSuchTopic, PipelineError
 from nuncius.pipeline.patience import patiently
+from nuncius.pipeline.place import Database
 from nuncius.pipeline.source.options import ReadOptions
 from nuncius.pipeline.source.positions import PartitionKey
 from nuncius.store.address import shown
@@ -58,7 +58,7 @@ class Stores:
 
     def __init__(self, main: str) -> None:
         self.main = main
-        self._open: dict[str, tuple[ExitStack, place.Database]] = {}
+        self._open: dict[str, Database] = {}
 
     def rows(self, dsn: str, sql: str, *arguments: Any) -> list[asyncpg.Record]:
         """Execute a statement in a store and return its rows. It may be executed several times."""
@@ -76,27 +76,20 @@ class Stores:
         for dsn in list(self._open):
             self._drop(dsn)
 
-    def _database(self, dsn: str) -> place.Database:
+    def _database(self, dsn: str) -> Database:
         if dsn not in self._open:
-            with ExitStack() as stack:
-                database = stack.enter_context(place.connect(dsn))
-                self._open[dsn] = (stack.pop_all(), database)
-        return self._open[dsn][1]
+            self._open[dsn] = Database(dsn)
+        return self._open[dsn]
 
     def _drop(self, dsn: str) -> None:
         found = self._open.pop(dsn, None)
         if found is not None:
-            found[0].close()
+            found.close()
 
 
-@contextmanager
-def stores(main: str) -> Iterator[Stores]:
+def stores(main: str) -> closing[Stores]:
     """Open connections for as long as the context lasts."""
-    opened = Stores(main)
-    try:
-        yield opened
-    finally:
-        opened.close()
+    return closing(Stores(main))
 
 
 def look(stores: Stores, options: ReadOptions) -> list[TopicPartition]:

@@ -50,31 +50,33 @@ class Written(WriterCommitMessage):
     """Number of rows that had been written before."""
 
 
-class BatchWriter(DataSourceArrowWriter):
+class _Writer:
+    """The parts that writers of tables and of streams share."""
+
+    streaming: bool
+
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self.target = sink_options.target(options, schema, overwrite)
-        self.label = sink_options.label(options, streaming=False)
+        self.label = sink_options.label(options, streaming=self.streaming)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        context = _context()
-        return write(
-            self.target, sink_publisher.of_write(self.label, context), context.partitionId(), iterator
-        )
+        context = TaskContext.get()
+        assert context is not None
+        batch_of = sink_publisher.of_stream if self.streaming else sink_publisher.of_write
+        return write(self.target, batch_of(self.label, context), context.partitionId(), iterator)
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    streaming = False
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         finish(self.target, messages)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
-    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        # Results in output mode `update` or `complete` cannot be appended to a log.
-        self.target = sink_options.target(options, schema, overwrite)
-        self.label = sink_options.label(options, streaming=True)
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Overwriting is refused: results in output mode `update` or `complete` cannot be appended to a log."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        context = _context()
-        batch = sink_publisher.of_stream(self.label, context)
-        return write(self.target, batch, context.partitionId(), iterator)
+    streaming = True
 
     def commit(
         self,
@@ -82,12 +84,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
         batchId: int,  # noqa: N803 - Spark's name
     ) -> None:
         finish(self.target, messages)
-
-
-def _context() -> TaskContext:
-    context = TaskContext.get()
-    assert context is not None
-    return context
 
 
 def write(target: WriteTarget, batch: SinkBatch, task: int, batches: Iterable[pa.RecordBatch]) -> Written:
