@@ -112,7 +112,7 @@ def test_a_task(dsn: str, lake: Path) -> None:
     fill(dsn, "news", 10)
     with stores(dsn) as asked:
         (partition,) = look(asked, parse({"store": dsn, "topic": "news"}, streaming=False))
-    (file,) = copy(str(lake), {}, LakeStretch(partition, 2, 7))
+    (file,) = copy(str(lake), LakeStretch(partition, 2, 7))
     assert offsets([file]) == [2, 3, 4, 5, 6]
 
 

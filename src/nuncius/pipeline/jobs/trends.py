@@ -35,19 +35,11 @@ SETTINGS = {
 }
 
 
-def trends(
-    entries: DataFrame,
-    *,
-    window: str = WINDOW,
-    slide: str = SLIDE,
-    late: str = LATE,
-    of: str = OF,
-    top: int = TOP,
-    at: str = "arrival",
-) -> DataFrame:
+def trends(entries: DataFrame, *, top: int = TOP, **how: str) -> DataFrame:
     """Return the most frequent terms of each window, for a table of entries: columns `window_start`,
-    `window_end`, `rank`, `term` and `count`. Equally frequent terms are ranked alphabetically."""
-    return ranked(counted(entries, window=window, slide=slide, late=late, of=of, at=at), top)
+    `window_end`, `rank`, `term` and `count`. Equally frequent terms are ranked alphabetically. The other
+    arguments are those of `counted`."""
+    return ranked(counted(entries, **how), top)
 
 
 def counted(

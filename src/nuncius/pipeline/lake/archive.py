@@ -8,7 +8,7 @@ of its topics, confirms the entries; until then retention keeps them.
 Tasks read like our source, but write the entries to files at once, not through Spark.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -66,7 +66,7 @@ class Archive:
         rounds = self._lake.rounds
         chosen = share(list(pending), rows)
         pieces = cut(chosen, self._spark.sparkContext.defaultParallelism)
-        work = partial(copy, self._lake.location, self._lake.options)
+        work = partial(copy, self._lake.location)
         files: list[LakeFile] = (
             self._spark.sparkContext.parallelize(pieces, len(pieces)).flatMap(work).collect()
         )
@@ -106,9 +106,7 @@ class Archive:
 
     def _see(self, files: Iterable[LakeFile]) -> None:
         """Check that the driver sees the files: executors on other machines may write to local disks."""
-        absent = storage.absent(
-            self._lake.location, self._lake.options, {file.path: file.size for file in files}
-        )
+        absent = storage.absent(self._lake.location, {file.path: file.size for file in files})
         if absent:
             raise InvalidOption(
                 f"executors have written files to {self._lake.location} that are not there (such as "
@@ -124,11 +122,9 @@ class Archive:
         )
 
 
-def copy(location: str, options: Mapping[str, str], piece: LakeStretch) -> list[LakeFile]:
+def copy(location: str, piece: LakeStretch) -> list[LakeFile]:
     """Write a piece to files, in a task. The driver checks for entries that were not found."""
     partition = piece.partition
     wanted = ReadSlice(partition, (Part(piece.start, piece.end),), fail_on_data_loss=False)
-    target = writer.FileTarget(
-        location, partition.topic, partition.partition, partition.partition_id, tuple(options.items())
-    )
+    target = writer.FileTarget(location, partition.topic, partition.partition, partition.partition_id)
     return list(writer.write(target, slices.read(RowShape(_READ, timed=False), wanted)))

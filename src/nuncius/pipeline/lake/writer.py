@@ -7,7 +7,7 @@ deletes them.
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,7 +37,6 @@ class FileTarget:
     topic: str
     partition: int
     partition_id: int
-    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     file_rows: int = FILE_ROWS
     file_bytes: int = FILE_BYTES
 
@@ -73,7 +72,7 @@ class _File:
         self._times = pa.array([], pa.int64())  # of the earliest and the latest entry
         self._group: list[pa.RecordBatch] = []
         self._group_rows = self._group_bytes = 0
-        self._files = storage.filesystem(target.location, dict(target.options))
+        self._files = storage.filesystem(target.location)
         storage.make_directory(target.location, DIRECTORY)
         self._output = self._files.open_output_stream(self.path)
         self._parquet = pq.ParquetWriter(
@@ -125,7 +124,6 @@ class _File:
             self._times[1].as_py(),
             size,
             target.location,
-            target.options,
         )
 
     def discard(self) -> None:
