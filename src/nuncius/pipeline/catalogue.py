@@ -20,6 +20,7 @@ from nuncius.pipeline.place import Database
 from nuncius.pipeline.source.options import ReadOptions
 from nuncius.pipeline.source.positions import PartitionKey
 from nuncius.store.address import shown
+from nuncius.store.errors import StoreUnavailable
 from nuncius.store.queries import procedure, query
 
 _BROKEN = (
@@ -61,10 +62,12 @@ class Stores:
         self._open: dict[str, Database] = {}
 
     def rows(self, dsn: str, sql: str, *arguments: Any) -> list[asyncpg.Record]:
-        """Execute a statement in a store and return its rows. It may be executed several times."""
+        """Execute a statement in a store and return its rows. It may be executed several times. A store that
+        was never reached is not waited for: its address may be wrong."""
+        broken = (*_BROKEN, StoreUnavailable) if dsn in self._open else _BROKEN
         try:
             return patiently(
-                lambda: self._database(dsn).rows(sql, *arguments), _BROKEN, partial(self._drop, dsn)
+                lambda: self._database(dsn).rows(sql, *arguments), broken, partial(self._drop, dsn)
             )
         except _NOT_OURS as error:
             raise PipelineError(

@@ -97,11 +97,8 @@ def write(target: WriteTarget, batch: SinkBatch, task: int, batches: Iterable[pa
     publisher: TaskPublisher | None = None
 
     async def begin(connection: Connection) -> TaskPublisher | None:
-        return (
-            None
-            if await batch.is_finished(connection)
-            else await TaskPublisher.ensure(connection, batch, task)
-        )
+        finished = await batch.is_finished(connection)
+        return None if finished else await TaskPublisher.ensure(connection, batch, task)
 
     portions = transactions(batches, target.rows, sink_options.BYTES)
     for table, last in portions:

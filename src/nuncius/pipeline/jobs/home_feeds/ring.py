@@ -31,12 +31,10 @@ def progress_of(ring: Sequence[str]) -> FeedsProgress | None:
     """Read the progress of the ring's timelines. Return None if there is none or it is invalid."""
     with TribblerClient(ring[0]) as client:
         reply = client.call(GET, {"Key": PROGRESS, "WantLease": False, "LeaseClient": ""})
+    if reply["Status"] == NO_SUCH_KEY:
+        return None
     try:
-        return (
-            None
-            if reply["Status"] == NO_SUCH_KEY
-            else msgspec.json.decode(reply["Value"], type=FeedsProgress)
-        )
+        return msgspec.json.decode(reply["Value"], type=FeedsProgress)
     except msgspec.MsgspecError:
         return None
 
