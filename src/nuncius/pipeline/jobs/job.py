@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from nuncius.pipeline.errors import InvalidOption
+from nuncius.pipeline.numbers import whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,11 +81,7 @@ class Context:
 
     def number(self, name: str, default: int, most: int | None = None) -> int:
         """Return a setting that is a number from 1 on."""
-        text = self.setting(name, str(default))
-        if not text.isdecimal() or int(text) == 0 or (most is not None and int(text) > most):
-            limits = "from 1 on" if most is None else f"from 1 to {most}"
-            raise InvalidOption(f"{name} is a number {limits}, not {text!r}")
-        return int(text)
+        return whole(name, self.setting(name, str(default)), 1, most)
 
     def read(self, *, stream: bool = False, **options: object) -> DataFrame:
         """Return a DataFrame of our source, with these options of the source besides the store."""

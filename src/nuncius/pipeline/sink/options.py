@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 
 from nuncius.pipeline import place
 from nuncius.pipeline.errors import InvalidOption, InvalidSchema
+from nuncius.pipeline.numbers import whole
 
 ROWS = 100_000
 BYTES = 32 << 20
@@ -161,12 +162,4 @@ def _is_text_map(kind: DataType) -> bool:
 
 def _number(options: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
     given = place.option(options, name)
-    if given is None:
-        return default
-    try:
-        number = int(given)
-    except ValueError:
-        number = least - 1
-    if not least <= number <= most:
-        raise InvalidOption(f"option {name!r} is a number from {least} to {most}, not {given!r}")
-    return number
+    return default if given is None else whole(f"option {name!r}", given, least, most)

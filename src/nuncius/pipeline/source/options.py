@@ -27,6 +27,7 @@ from typing import Literal
 
 from nuncius.pipeline import place
 from nuncius.pipeline.errors import InvalidOption
+from nuncius.pipeline.numbers import whole
 from nuncius.store.names import JOBS
 
 Tier = Literal["live", "lake", "all"]
@@ -154,11 +155,7 @@ class _Given:
 
     def number(self, name: str) -> int | None:
         text = self.text(name)
-        if text is None:
-            return None
-        if not text.isdecimal() or int(text) == 0:
-            raise InvalidOption(f"{name!r} is a number from 1 on, not {text!r}")
-        return int(text)
+        return None if text is None else whole(repr(name), text)
 
     def numbers(self, name: str) -> frozenset[int] | None:
         parts = self.names(name)
