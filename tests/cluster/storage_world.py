@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from nuncius.ring.lease_clock import Clock
-from nuncius.ring.peers import Found, Registered, Unreached
-from nuncius.ring.ring import Place, Range, Ring
+from nuncius.ring.peers import KeyFound, Registered, Unreached
+from nuncius.ring.ring import Range, Ring, RingPlace
 from nuncius.ring.settings import RingSettings
 from nuncius.ring.storage_node import StorageNode
 from nuncius.ring.storage_ring import RingStorage
@@ -54,7 +54,7 @@ class Peer:
 
     async def read(
         self, lists: bool, keys: Sequence[str], wants: Sequence[bool], client: str
-    ) -> Sequence[Found]:
+    ) -> Sequence[KeyFound]:
         node = await self._there("read")
         found = await node.storage.read_for(lists, keys, wants, client)
         await self._network.travel()
@@ -76,13 +76,13 @@ class Peer:
         await self._network.travel()
         return True
 
-    async def register(self, places: Sequence[Place]) -> Registered:
+    async def register(self, places: Sequence[RingPlace]) -> Registered:
         return (await self._there("register")).register(places)
 
     async def ring(self) -> Ring | None:
         return (await self._there("ring")).storage.ring
 
-    async def join(self, places: Sequence[Place]) -> Ring:
+    async def join(self, places: Sequence[RingPlace]) -> Ring:
         return await (await self._there("join")).handover.join(places)
 
     async def hand_over(self, ring: Ring) -> None:

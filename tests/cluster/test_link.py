@@ -13,8 +13,18 @@ from nuncius.broker.errors import CallFailed, InvalidInput, NoSuchTopic, Outcome
 from nuncius.broker.limits import Limits
 from nuncius.broker.model import Entries
 from nuncius.cluster.link import codec as link_codec
-from nuncius.cluster.link.codec import Answers, Failed, Found, Look, Moved, Requests, Send, Sent
-from nuncius.cluster.link.link import Forward, Link
+from nuncius.cluster.link.codec import (
+    LinkAnswers,
+    LinkDecoder,
+    LinkFailed,
+    LinkFound,
+    LinkRequests,
+    LinkSent,
+    Look,
+    Moved,
+    Send,
+)
+from nuncius.cluster.link.link import BrokerLink, Forward
 from nuncius.cluster.link.server import LinkServer
 from nuncius.store.calls.fetching import FetchCall
 from nuncius.store.driver import Connection
@@ -49,13 +59,13 @@ async def served(broker: Broker) -> AsyncIterator[tuple[LinkServer, int]]:
 
 
 @pytest.fixture
-async def link(served: tuple[LinkServer, int]) -> AsyncIterator[Link]:
-    made = Link("127.0.0.1", served[1], "test")
+async def link(served: tuple[LinkServer, int]) -> AsyncIterator[BrokerLink]:
+    made = BrokerLink("127.0.0.1", served[1], "test")
     yield made
     made.leave()
 
 
-async def forwarded(link: Link, what: Send) -> Any:
+async def forwarded(link: BrokerLink, what: Send) -> Any:
     """What became of it; a connection that broke is a ConnectionError."""
     result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     link.forward(Forward(what, result.set_result, lambda _: result.set_result(ConnectionError())))
@@ -65,18 +75,20 @@ async def forwarded(link: Link, what: Send) -> Any:
 def test_frames_in_pieces() -> None:
     """Frames are read however the bytes are cut, and several at once."""
     messages = [
-        Answers([Sent(1, 2, 3, 0, [(1, 2)])], [], []),
-        Answers([], [Found(2, Entries(5, [1], None, ["{}"], [b"x" * 100]))], [Failed(3, "moved", "away")]),
+        LinkAnswers([LinkSent(1, 2, 3, 0, [(1, 2)])], [], []),
+        LinkAnswers(
+            [], [LinkFound(2, Entries(5, [1], None, ["{}"], [b"x" * 100]))], [LinkFailed(3, "moved", "away")]
+        ),
     ]
     data = b"".join(map(link_codec.encode, messages))
     for size in (1, 7, len(data)):
-        decoder = link_codec.answers()
+        decoder = LinkDecoder(LinkAnswers)
         found = [
             answers for at in range(0, len(data), size) for answers in decoder.receive(data[at : at + size])
         ]
         assert found == messages
     with pytest.raises(ValueError, match="a frame of"):
-        list(link_codec.requests().receive(b"\xff\xff\xff\xff"))
+        list(LinkDecoder(LinkRequests).receive(b"\xff\xff\xff\xff"))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +109,7 @@ def test_errors_travel(error: Exception) -> None:
     assert isinstance(link_codec.error_of(link_codec.failure(1, KeyError("x"))), OutcomeUnknown)
 
 
-async def test_stored(broker: Broker, link: Link) -> None:
+async def test_stored(broker: Broker, link: BrokerLink) -> None:
     """Entries get an identity of the connection, so that what is sent again is known."""
     first = send([b"a", b"b"])
     assert (await forwarded(link, first)).offset == 0
@@ -108,7 +120,7 @@ async def test_stored(broker: Broker, link: Link) -> None:
     assert [(await forwarded(link, send([b"d"], **named))).skipped for _ in range(2)] == [0, 1]
 
 
-async def test_refused(broker: Broker, link: Link) -> None:
+async def test_refused(broker: Broker, link: BrokerLink) -> None:
     """What a broker does not have, or does not accept, it says."""
     assert isinstance(await forwarded(link, send([b"x"], store_id=7)), Moved)
     looked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -119,7 +131,7 @@ async def test_refused(broker: Broker, link: Link) -> None:
     assert isinstance(await forwarded(link, send([b"x"], publisher="p" * 300, count=1)), InvalidInput)
 
 
-async def test_nonsense_for_a_broker(served: tuple[LinkServer, int], link: Link) -> None:
+async def test_nonsense_for_a_broker(served: tuple[LinkServer, int], link: BrokerLink) -> None:
     """It hangs up on whoever talks nonsense, and serves the others."""
     for nonsense in (b"\xff" * 8, b"\0\0\0\1\xc1"):
         reader, writer = await asyncio.open_connection("127.0.0.1", served[1])
@@ -139,7 +151,7 @@ async def test_nonsense_from_a_broker() -> None:
         writer.close()
 
     async with await asyncio.start_server(babble, "127.0.0.1", 0) as server:
-        link = Link("127.0.0.1", server.sockets[0].getsockname()[1], "test")
+        link = BrokerLink("127.0.0.1", server.sockets[0].getsockname()[1], "test")
         assert isinstance(await forwarded(link, send([b"a"])), ConnectionError)
         assert link.is_down
         link.leave()
@@ -149,7 +161,7 @@ async def test_nobody_there(served: tuple[LinkServer, int]) -> None:
     """A broker that cannot be reached gives everything back, unsent; found again, it is used again."""
     server, port = served
     await server.close()
-    link = Link("127.0.0.1", port, "test")
+    link = BrokerLink("127.0.0.1", port, "test")
     lost: asyncio.Future[Forward] = asyncio.get_running_loop().create_future()
     link.forward(Forward(send([b"a"]), lost.set_exception, lost.set_result))
     assert not (await lost).was_sent
@@ -164,7 +176,7 @@ async def test_nobody_there(served: tuple[LinkServer, int]) -> None:
     link.leave()
 
 
-async def test_large_amounts(broker: Broker, served: tuple[LinkServer, int], link: Link) -> None:
+async def test_large_amounts(broker: Broker, served: tuple[LinkServer, int], link: BrokerLink) -> None:
     """More than fits into a frame goes in several; a broker that has too much to do does not read on."""
     broker.pressure.add(1 << 30)
     results = [asyncio.ensure_future(forwarded(link, send([b"x" * (1 << 20)]))) for _ in range(12)]
@@ -177,7 +189,7 @@ async def test_a_node_that_is_gone_gets_no_answer(
     connection: Connection,
     broker: Broker,
     served: tuple[LinkServer, int],
-    link: Link,
+    link: BrokerLink,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """What it sent is stored, and nothing else happens."""
@@ -219,5 +231,5 @@ def known(writer: Node) -> bool:
 
 def test_requests_travel() -> None:
     """Requests arrive as they were made."""
-    requests = Requests([send([b"a"], publisher="p", count=3)], [Look(1, 2, 3, 4)])
-    assert list(link_codec.requests().receive(link_codec.encode(requests))) == [requests]
+    requests = LinkRequests([send([b"a"], publisher="p", count=3)], [Look(1, 2, 3, 4)])
+    assert list(LinkDecoder(LinkRequests).receive(link_codec.encode(requests))) == [requests]

@@ -14,7 +14,7 @@ from nuncius.broker.errors import CallFailed, NoSuchTopic, OutcomeUnknown, Store
 from nuncius.broker.model import Retention
 from nuncius.cluster import own_store
 from nuncius.cluster.link.codec import Moved, Send
-from nuncius.cluster.link.link import Forward, Link
+from nuncius.cluster.link.link import BrokerLink, Forward
 from nuncius.cluster.own_store import OtherCluster, StoreInUse
 from nuncius.store.calls.publishing import partition_of
 from nuncius.store.server.embedded import EmbeddedServer
@@ -381,7 +381,7 @@ async def test_sent_to_the_wrong_broker(dsn: str, writer: Node, owner: Node) -> 
         topic = await writer.broker.topics.existing("news")
         member = next(m for m in await writer.participant.members.brokers() if m.broker_id == 2)
         assert member.link_port is not None
-        link = Link(member.host, member.link_port, "test")
+        link = BrokerLink(member.host, member.link_port, "test")
         answers = []
         for partition in (1, 3):
             answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -9,7 +9,7 @@ import pytest
 
 from cluster.tribbler_world import World, world
 from fix_store import execute, other_database
-from nuncius.ring.storage import Post, Refused
+from nuncius.ring.storage import KeyRefused, Post
 from nuncius.ring.tribbler.model import (
     CHUNK,
     LIMIT,
@@ -145,7 +145,7 @@ async def test_long_names(ring: World) -> None:
     assert await app.post(longest, "hello") is OK
     _, feed = await app.tribbles_by_subscription(longest)
     assert [each.contents for each in feed] == ["hello"]
-    with pytest.raises(Refused, match="1000 bytes"):
+    with pytest.raises(KeyRefused, match="1000 bytes"):
         await app.create_user(longest + "x")
 
 

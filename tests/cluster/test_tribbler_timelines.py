@@ -9,11 +9,11 @@ import pytest
 
 from cluster.tribbler_world import World, world
 from nuncius.broker import Broker
-from nuncius.ring.storage import NoAnswer
+from nuncius.ring.storage import OwnerSilent
 from nuncius.ring.tribbler import recent as tribbler_recent
 from nuncius.ring.tribbler.model import LIMIT, timeline_key
 from nuncius.ring.tribbler.recent import Posts, Recent
-from nuncius.ring.tribbler.timelines import PROGRESS, Progress, Timeline
+from nuncius.ring.tribbler.timelines import PROGRESS, Timeline, TimelinesProgress
 
 AUTHORS = [f"author-{n}" for n in range(30)]
 
@@ -161,7 +161,7 @@ async def test_a_run_that_ends_meanwhile(ring: World, monkeypatch: pytest.Monkey
         value = await get(key)
         monkeypatch.undo()
         made = await make_timeline(ring, run=2)
-        progress = Progress(made.lineage, made.run, made.at)
+        progress = TimelinesProgress(made.lineage, made.run, made.at)
         await storage.put(PROGRESS, msgspec.json.encode(progress).decode())
         return value
 
@@ -188,13 +188,15 @@ async def test_progress(ring: World) -> None:
     await post(ring, 20, ["stranger"])
     later = await positions(ring)
     for progress, expected in [
-        (Progress("lineage", 3, later), later),
-        (Progress("lineage", 1, later), made.at),
-        (Progress("another", 3, later), made.at),
+        (TimelinesProgress("lineage", 3, later), later),
+        (TimelinesProgress("lineage", 1, later), made.at),
+        (TimelinesProgress("another", 3, later), made.at),
         (None, made.at),
     ]:
         assert made.position(progress) == expected
-    await ring.first.ring_storage.put(PROGRESS, msgspec.json.encode(Progress("lineage", 3, later)).decode())
+    await ring.first.ring_storage.put(
+        PROGRESS, msgspec.json.encode(TimelinesProgress("lineage", 3, later)).decode()
+    )
     await post(ring, 2)
     assert await keys_read(ring) == 4
 
@@ -211,7 +213,7 @@ async def test_nonsense(ring: World, monkeypatch: pytest.MonkeyPatch) -> None:
     assert await keys_read(ring) == 4
 
     async def silence(_: list[int] | None) -> Posts:
-        raise NoAnswer("nobody")
+        raise OwnerSilent("nobody")
 
     monkeypatch.setattr(ring.first.local, "recent", silence)
     assert await feed(ring) == expected

@@ -14,7 +14,7 @@ from fix_store import new_folder
 from nuncius.doors.tribbler.rpc_client import RpcClient
 from nuncius.doors.tribbler.storage_peer import RpcPeer
 from nuncius.ring.ring import hash_of
-from nuncius.ring.storage import NoAnswer, StorageError
+from nuncius.ring.storage import OwnerSilent, StorageError
 from nuncius.store.calls.keys import APPEND, PUT
 from nuncius.store.server import embedded
 from racing import until
@@ -70,7 +70,7 @@ async def test_an_owner_is_killed(nodes: tuple[RingProcess, RingProcess], direct
             try:
                 assert await through.write(APPEND, lists, item, None) == 0
                 acknowledged.append(item)
-            except (StorageError, NoAnswer):
+            except (StorageError, OwnerSilent):
                 unknown.append(item)
                 return
             n += 1

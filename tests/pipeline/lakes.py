@@ -32,8 +32,10 @@ def entries(first: int, end: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=STORED)
 
 
-def target(lake: Lake, partition_id: int = 1, *, topic: str = "news", partition: int = 1) -> writer.Target:
-    return writer.Target(lake.location, topic, partition, partition_id)
+def target(
+    lake: Lake, partition_id: int = 1, *, topic: str = "news", partition: int = 1
+) -> writer.FileTarget:
+    return writer.FileTarget(lake.location, topic, partition, partition_id)
 
 
 def write(

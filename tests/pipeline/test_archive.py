@@ -14,7 +14,7 @@ from nuncius.pipeline.jobs import find
 from nuncius.pipeline.jobs.job import Context
 from nuncius.pipeline.lake import Lake, LakeFile
 from nuncius.pipeline.lake.archive import Archive, copy
-from nuncius.pipeline.lake.stretches import Stretch
+from nuncius.pipeline.lake.stretches import LakeStretch
 from nuncius.pipeline.source.options import moment, parse
 from pipeline.archiving import archive, archived, confirmed, ranges, stored
 from pipeline.filling import create, drop_before, fill, partition_ids, publish, sql, value
@@ -112,7 +112,7 @@ def test_a_task(dsn: str, lake: Path) -> None:
     fill(dsn, "news", 10)
     with stores(dsn) as asked:
         (partition,) = look(asked, parse({"store": dsn, "topic": "news"}, streaming=False))
-    (file,) = copy(str(lake), {}, Stretch(partition, 2, 7))
+    (file,) = copy(str(lake), LakeStretch(partition, 2, 7))
     assert offsets([file]) == [2, 3, 4, 5, 6]
 
 

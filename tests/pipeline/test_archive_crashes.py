@@ -19,7 +19,7 @@ from nuncius.pipeline.lake import Lake, LakeFile, ledger
 from nuncius.pipeline.lake.archive import Archive
 from nuncius.pipeline.lake.maintenance import compact, expire
 from nuncius.pipeline.lake.table import Overtaken
-from nuncius.pipeline.source.subscription import Subscription
+from nuncius.pipeline.source.subscription import StreamSubscription
 from pipeline.archiving import archive, archived, confirmed, ranges
 from pipeline.filling import fill, partition_ids, sql, value
 
@@ -74,18 +74,17 @@ def test_before_the_confirmation(
 ) -> None:
     """What was committed and not confirmed is not archived again, and the next run confirms it."""
     fill(dsn, "news", 10)
-    confirm = Subscription.confirm
+    confirm = StreamSubscription.confirm
 
-    def only_what_is_old(self: Subscription, done: Any, there: Any) -> None:
-        if done:
+    def only_what_is_old(_: StreamSubscription, done: Any) -> None:
+        if list(done):
             raise Crash
-        confirm(self, done, there)
 
-    monkeypatch.setattr(Subscription, "confirm", only_what_is_old)
+    monkeypatch.setattr(StreamSubscription, "confirm", only_what_is_old)
     with pytest.raises(Crash):
         archive(spark, dsn, lake)
     assert confirmed(dsn) == {}
-    monkeypatch.setattr(Subscription, "confirm", confirm)
+    monkeypatch.setattr(StreamSubscription, "confirm", confirm)
     assert archive(spark, dsn, lake).rows_written == 0
     assert confirmed(dsn) == {partition_ids(dsn, "news")[1]: 10}
     assert [offset for _, offset in entries(lake)] == list(range(10))

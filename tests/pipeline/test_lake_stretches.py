@@ -4,20 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from nuncius.pipeline.catalogue import Partition
+from nuncius.pipeline.catalogue import TopicPartition
 from nuncius.pipeline.lake import LakeFile, stretches
-from nuncius.pipeline.lake.stretches import Stretch, cut, share, within, without
+from nuncius.pipeline.lake.stretches import LakeStretch, cut, share, within, without
 
 
-def stretch(start: int, end: int, partition_id: int = 1) -> Stretch:
-    return Stretch(Partition("news", 1, partition_id, partition_id, "", 0, end), start, end)
+def stretch(start: int, end: int, partition_id: int = 1) -> LakeStretch:
+    return LakeStretch(TopicPartition("news", 1, partition_id, partition_id, "", 0, end), start, end)
 
 
 def file(first: int, end: int, partition_id: int = 1) -> LakeFile:
     return LakeFile("", "news", partition_id, partition_id, first, end, 0, 0)
 
 
-def ranges(found: list[Stretch]) -> list[tuple[int, int, int]]:
+def ranges(found: list[LakeStretch]) -> list[tuple[int, int, int]]:
     return [(one.partition.partition_id, one.start, one.end) for one in found]
 
 

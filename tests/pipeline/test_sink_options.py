@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 )
 
 from nuncius.pipeline.errors import InvalidOption, InvalidSchema, PipelineError
-from nuncius.pipeline.sink.options import Target, target
+from nuncius.pipeline.sink.options import WriteTarget, target
 from nuncius.pipeline.sink.sink import BatchWriter, StreamWriter
 from pipeline.filling import value
 from pipeline.tasks import table, task
@@ -45,11 +45,11 @@ def schema(columns: str) -> StructType:
 
 def test_defaults() -> None:
     """Options have names in any case, and sensible defaults."""
-    assert target({"STORE": STORE, "Topic": "t"}, VALUE, False) == Target(
+    assert target({"STORE": STORE, "Topic": "t"}, VALUE, False) == WriteTarget(
         STORE, "topic", "t", partitions=1, priority=5, receiver=None, rows=100_000
     )
     given = {"store": STORE, "queue": "q", "priority": "9", "receiver": "r", "rowsPerTransaction": "10"}
-    assert target(given, VALUE, False) == Target(STORE, "queue", "q", 1, 9, "r", 10)
+    assert target(given, VALUE, False) == WriteTarget(STORE, "queue", "q", 1, 9, "r", 10)
 
 
 def test_what_spark_adds() -> None:

@@ -12,15 +12,15 @@ from pyspark.sql import SparkSession
 
 from nuncius.pipeline import place
 from nuncius.pipeline.errors import PipelineError, ReplayDiffers
-from nuncius.pipeline.sink.options import Target
-from nuncius.pipeline.sink.publisher import Batch
+from nuncius.pipeline.sink.options import WriteTarget
+from nuncius.pipeline.sink.publisher import SinkBatch
 from nuncius.pipeline.sink.sink import write
 from pipeline.cluster import until
 from pipeline.filling import sql, value
 from pipeline.written import messages, numbers
 from pipeline.written import write as append
 
-FIRST = Batch("spark/sink", 1, named=True)
+FIRST = SinkBatch("spark/sink", 1, named=True)
 
 
 def make(dsn: str, *queues: str) -> None:
@@ -36,9 +36,9 @@ def client(dsn: str, name: str) -> int:
     return made
 
 
-def target(dsn: str, **changes: Any) -> Target:
+def target(dsn: str, **changes: Any) -> WriteTarget:
     fields = {"name": "work", "partitions": 1, "priority": 5, "receiver": None, "rows": 100}
-    return Target(dsn, "queue", **{**fields, **changes})
+    return WriteTarget(dsn, "queue", **{**fields, **changes})
 
 
 def batch(**columns: Any) -> pa.RecordBatch:

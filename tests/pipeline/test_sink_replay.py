@@ -10,18 +10,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from nuncius.pipeline.errors import PipelineError, ReplayDiffers
-from nuncius.pipeline.sink.options import Target
-from nuncius.pipeline.sink.publisher import Batch
+from nuncius.pipeline.sink.options import WriteTarget
+from nuncius.pipeline.sink.publisher import SinkBatch
 from nuncius.pipeline.sink.sink import finish, write
 from pipeline.filling import create, sql, value
 from pipeline.written import bodies, entries, numbers
 from pipeline.written import write as append
 
-SEVENTH = Batch("spark/sink", 7, named=True)
+SEVENTH = SinkBatch("spark/sink", 7, named=True)
 
 
-def topic(dsn: str, *, rows: int = 100, name: str | None = "news") -> Target:
-    return Target(dsn, "topic", name, 3, 5, None, rows)
+def topic(dsn: str, *, rows: int = 100, name: str | None = "news") -> WriteTarget:
+    return WriteTarget(dsn, "topic", name, 3, 5, None, rows)
 
 
 def batch(values: Sequence[int], keyed: bool = False) -> pa.RecordBatch:
@@ -87,7 +87,7 @@ def test_large_values_make_more_transactions(dsn: str) -> None:
 def test_tasks_and_batches_do_not_disturb_each_other(dsn: str) -> None:
     """The same rows in another task, another batch or another sink are other rows."""
     for sink, number, task in (("a", 0, 0), ("a", 0, 1), ("a", 1, 0), ("b", 0, 0)):
-        write(topic(dsn), Batch(f"spark/{sink}", number, named=True), task, [batch([1, 2])])
+        write(topic(dsn), SinkBatch(f"spark/{sink}", number, named=True), task, [batch([1, 2])])
     assert stored(dsn) == [1, 1, 1, 1, 2, 2, 2, 2]
 
 
@@ -111,7 +111,7 @@ def test_an_older_batch(dsn: str) -> None:
     """A sink does not go back: it could not tell what it has of an earlier batch."""
     write(topic(dsn), SEVENTH, 0, [batch([1])])
     with pytest.raises(ReplayDiffers, match="has written batch 7 and cannot tell what of batch 6"):
-        write(topic(dsn), Batch("spark/sink", 6, named=True), 0, [batch([2])])
+        write(topic(dsn), SinkBatch("spark/sink", 6, named=True), 0, [batch([2])])
     assert stored(dsn) == [1]
 
 
@@ -124,7 +124,7 @@ def test_a_finished_batch(dsn: str) -> None:
     assert write(target, SEVENTH, 1, [batch(range(9, 20))]).rows == 0
     assert stored(dsn) == list(range(20))
     with pytest.raises(ReplayDiffers, match="has written batch 7"):
-        write(target, Batch("spark/sink", 3, named=True), 5, [batch([1])])
+        write(target, SinkBatch("spark/sink", 3, named=True), 5, [batch([1])])
 
 
 def test_an_empty_batch(dsn: str) -> None:
@@ -200,7 +200,7 @@ def test_a_connection_that_breaks(dsn: str) -> None:
 
 def test_a_store_that_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that does not come back is an error that names it, without its password."""
-    monkeypatch.setattr("nuncius.pipeline.sink.link.PATIENCE", 0)
+    monkeypatch.setattr("nuncius.pipeline.patience.PATIENCE", 0)
     gone = topic("postgresql://nobody:secret@127.0.0.1:1/none")
     with pytest.raises(
         Exception, match=r"the store at postgresql://nobody:\*\*\*@127.0.0.1:1/none has not answered"

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from nuncius.pipeline import link, place
-from nuncius.pipeline.catalogue import Partition, look, stores
+from nuncius.pipeline.catalogue import TopicPartition, look, stores
 from nuncius.pipeline.errors import DataLoss
 from nuncius.pipeline.source import chunks
 from nuncius.pipeline.source.options import parse
@@ -18,6 +18,7 @@ from nuncius.pipeline.source.schema import EXTRA, SCHEMA
 from pipeline.filling import create, drop_before, fill, publish, sql, value
 from pipeline.reading import batch_reader, everything, table
 
+APPLICATION = "nuncius source"
 ALL = ["key", "value", "headers", "publisher", "time", "publisher_count"]
 
 
@@ -33,19 +34,19 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "CHUNK_ROWS", 10)
 
 
-def partition(dsn: str, topic: str = "news") -> Partition:
+def partition(dsn: str, topic: str = "news") -> TopicPartition:
     with stores(dsn) as asked:
         return look(asked, parse({"store": dsn, "topic": topic}, streaming=False))[0]
 
 
 def read(
     dsn: str, start: int, end: int, names: list[str] | None = None, *, fail: bool = True
-) -> Iterator[tuple[chunks.Chunk, pa.RecordBatch]]:
+) -> Iterator[tuple[chunks.ReadChunk, pa.RecordBatch]]:
     names = ["value"] if names is None else names
     return chunks.read(partition(dsn), start, end, names, fail_on_data_loss=fail)
 
 
-def numbers(found: Iterator[tuple[chunks.Chunk, pa.RecordBatch]]) -> list[int]:
+def numbers(found: Iterator[tuple[chunks.ReadChunk, pa.RecordBatch]]) -> list[int]:
     return [number for _, batch in found for number in batch.column(0).to_pylist()]
 
 
@@ -54,7 +55,7 @@ def states(dsn: str) -> list[str]:
     rows = sql(
         dsn,
         "select state from pg_stat_activity where application_name = $1 and datname = current_database()",
-        link.APPLICATION,
+        APPLICATION,
     )
     return [row["state"] for row in rows]
 
@@ -65,7 +66,7 @@ def terminate(dsn: str) -> int:
         dsn,
         "select count(pg_terminate_backend(pid, 10000)) from pg_stat_activity"
         " where application_name = $1 and datname = current_database()",
-        link.APPLICATION,
+        APPLICATION,
     )
     return ended
 
@@ -91,7 +92,7 @@ def wait_until_idle(dsn: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
                     f"""do $$ begin
                         for i in 1 .. 3000 loop
                             if not exists (select from pg_stat_activity where datname = current_database()
-                                and application_name = '{link.APPLICATION}' and state <> 'idle') then
+                                and application_name = '{APPLICATION}' and state <> 'idle') then
                                 return;
                             end if;
                             perform pg_stat_clear_snapshot(), pg_sleep(0.01);
@@ -195,7 +196,7 @@ def test_a_connection_that_breaks_during_a_statement_is_made_again(dsn: str) -> 
         locker.execute("begin")
         locker.execute("lock table nuncius.entries in access exclusive mode")
         seen = thread.submit(numbers, chunks.read(there, 0, 10, ["value"], fail_on_data_loss=True))
-        while not observer.value(waiting, link.APPLICATION):
+        while not observer.value(waiting, APPLICATION):
             pass
         assert terminate(dsn) == 1
         locker.execute("commit")
@@ -205,8 +206,8 @@ def test_a_connection_that_breaks_during_a_statement_is_made_again(dsn: str) -> 
 
 def test_a_store_that_stays_away_fails_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """After some patience, with what PostgreSQL's library says."""
-    monkeypatch.setattr(chunks, "PATIENCE", 0.0)
-    away = Partition("news", 1, 1, 1, "postgresql://nobody@127.0.0.1:1/none", 0, 10)
+    monkeypatch.setattr("nuncius.pipeline.patience.PATIENCE", 0.0)
+    away = TopicPartition("news", 1, 1, 1, "postgresql://nobody@127.0.0.1:1/none", 0, 10)
     with pytest.raises(adbc.OperationalError, match="Connection refused"):
         list(chunks.read(away, 0, 10, ["value"], fail_on_data_loss=True))
 

@@ -4,7 +4,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from nuncius.pipeline.errors import InvalidOption, InvalidSchema
 from nuncius.pipeline.source import schema
 from nuncius.pipeline.source.options import ReadOptions, parse
-from nuncius.pipeline.source.positions import Place, decode, encode, share
+from nuncius.pipeline.source.positions import PartitionKey, decode, encode, share
 
 STORE = "postgresql://nowhere/nuncius"
 
@@ -138,7 +138,7 @@ def test_a_schema_that_topics_do_not_have_is_refused(fields: list[StructField], 
 
 def test_positions_have_one_text() -> None:
     """Spark compares offsets as text, so topics and partitions come in one order, by number."""
-    a, b, c = Place("b", 2, 10), Place("b", 2, 9), Place("a", 7, 1)
+    a, b, c = PartitionKey("b", 2, 10), PartitionKey("b", 2, 9), PartitionKey("a", 7, 1)
     encoded = encode({a: 1, b: 2, c: 3})
     assert str(encoded) == "{'a': {'id': 7, '1': 3}, 'b': {'id': 2, '9': 2, '10': 1}}"
     assert decode(encoded) == {a: 1, b: 2, c: 3}
@@ -156,6 +156,6 @@ def test_positions_have_one_text() -> None:
 )
 def test_rows_are_shared_fairly(rows: int, waiting: list[int], given: list[int]) -> None:
     """Nobody gets more than it has, what one leaves the others get, and the longest queues come first."""
-    places = [Place("t", 1, number) for number in range(1, len(waiting) + 1)]
+    places = [PartitionKey("t", 1, number) for number in range(1, len(waiting) + 1)]
     shared = share(rows, dict(zip(places, waiting, strict=True)))
     assert [shared[place] for place in places] == given

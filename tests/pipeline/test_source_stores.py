@@ -8,8 +8,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from fix_store import _database
+from fix_store import _database, execute, let_in, other_database
 from nuncius.pipeline import link
+from nuncius.pipeline.catalogue import stores
 from nuncius.pipeline.errors import DataLoss, PipelineError
 from nuncius.store.server.embedded import EmbeddedServer
 from pipeline.filling import create, partition_ids, publish, sql, value
@@ -137,3 +138,21 @@ def test_a_store_that_is_not_there_is_said(spark: SparkSession, dsn: str, topic:
     sql(dsn, "update nuncius.stores set dsn = 'postgresql://nobody@127.0.0.1:1/none' where store_id = 2")
     with pytest.raises(AnalysisException, match="cannot connect to the store at postgresql://nobody"):
         table(spark, dsn, topic=topic).collect()
+
+
+def test_a_store_whose_connection_broke_is_waited_for(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a broken connection, planning tries again until the store accepts connections."""
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:  # the first attempt failed on the connection, the second was refused
+            let_in(dsn, may=True)
+
+    monkeypatch.setattr("nuncius.pipeline.patience.sleep", pause)
+    with stores(dsn) as opened:
+        backend = opened.rows(dsn, "select pg_backend_pid()")[0][0]
+        let_in(dsn, may=False)
+        execute(other_database(dsn, "postgres"), f"select pg_terminate_backend({backend})")
+        assert opened.rows(dsn, "select 1")[0][0] == 1
+    assert len(pauses) == 2

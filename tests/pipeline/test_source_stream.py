@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from nuncius.pipeline.source.schema import SCHEMA
-from nuncius.pipeline.source.slices import Slice
+from nuncius.pipeline.source.slices import ReadSlice
 from pipeline.filling import create, fill, grow, publish, sql
 from pipeline.reading import Followed, catch_up, follow, stream_reader
 
@@ -221,6 +221,6 @@ def test_tasks_depend_on_the_range_alone(dsn: str) -> None:
 def ranges(tasks: list[InputPartition]) -> list[tuple[int, int, int]]:
     found = []
     for task in tasks:
-        assert isinstance(task, Slice)
+        assert isinstance(task, ReadSlice)
         found.append((task.partition.partition, task.parts[0].start, task.parts[-1].end))
     return found

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 from nuncius.pipeline.errors import DataLoss, PipelineError
 from nuncius.pipeline.lake import Lake
 from nuncius.pipeline.source.schema import EXTRA, SCHEMA
-from nuncius.pipeline.source.slices import Slice
+from nuncius.pipeline.source.slices import ReadSlice
 from pipeline.filling import create, drop_before, fill, partition_ids, sql
 from pipeline.lakes import BEGINNING, put
 from pipeline.reading import batch_reader, everything, stream_reader
@@ -50,7 +50,7 @@ def test_a_slice_takes_each_offset_from_where_it_is(dsn: str, lake: Lake) -> Non
     archived(dsn, lake, 5, 10)
     archived(dsn, lake, 15, 20)
     reader = batch_reader(dsn, topic="news", tier="all", rowsPerSlice=12)
-    tasks = [task for task in reader.partitions() if isinstance(task, Slice)]
+    tasks = [task for task in reader.partitions() if isinstance(task, ReadSlice)]
     assert [[(part.start, part.end, part.file is not None) for part in task.parts] for task in tasks] == [
         [(0, 5, False), (5, 10, True), (10, 12, False)],
         [(12, 15, False), (15, 20, True), (20, 24, False)],
@@ -110,7 +110,7 @@ def test_a_file_with_fewer_rows_than_it_should_have_is_a_loss(dsn: str, lake: La
     archived(dsn, lake, 0, 10)
     reader = batch_reader(dsn, topic="news", tier="lake")
     (task,) = reader.partitions()
-    assert isinstance(task, Slice)
+    assert isinstance(task, ReadSlice)
     (part,) = task.parts
     assert part.file is not None
     Path(lake.location, part.file.path).write_bytes(

@@ -28,16 +28,14 @@ from nuncius.broker.queues.queues import Queues
 from nuncius.broker.queues.timed_leases import TimedLeases
 from nuncius.broker.topics.publishers import Publishers
 from nuncius.broker.topics.topics import Topics
-from nuncius.broker.transactions import Transaction, Transactions
+from nuncius.broker.transactions import Transaction, TransactionRunner
 from nuncius.store.connector import SILENCE_SECONDS
 from nuncius.store.pressure import Pressure
+from nuncius.store.queries import query
 from nuncius.store.store import Store
 
-FAILURES = (
-    "select destination, subscriber, count(*) as failures, max(attempts) as attempts,"
-    " max(last_failure) as last_failure, (array_agg(reason order by last_failure desc))[1] as reason"
-    " from nuncius.list_failures(null) group by destination, subscriber order by 5 desc limit 1000"
-)
+FACTS = query("store", "facts")
+FAILURES_BY_SUBSCRIBER = query("store", "failures_by_subscriber")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +123,7 @@ class Broker:
             store, self.subscriptions, self._tails, signals, self.topics.order, self._listener, self.limits
         )
         self.feeds.consumers = self.consumers
-        self._transactions = Transactions(store, self.topics, self.queues, self.feeds)
+        self._transactions = TransactionRunner(store, self.topics, self.queues, self.feeds)
         self.pubsub = PubSub(store, self.subscriptions, signals, self._listener, self.limits)
         self.actors = Actors(store)
         self.consuming = Consuming(store, self.topics, self.actors, self.positions, signals)
@@ -161,23 +159,13 @@ class Broker:
 
     async def failures(self, limit: int = 1000) -> list[Failure]:
         """List failed deliveries, the latest first."""
-        rows = await self._store.query("select * from nuncius.list_failures($1)", limit)
+        rows = await self._store.call("list_failures", limit)
         return [Failure(*row) for row in rows]
 
     async def status(self) -> dict[str, object]:
         """Return facts about node and store, and failed deliveries by destination and subscriber."""
-        failures = await self._store.query(FAILURES)
-        row = (
-            await self._store.query(
-                "select current_setting('server_version') as postgresql,"
-                " (select max(version) from nuncius.migrations) as schema,"
-                " pg_database_size(current_database()) as bytes,"
-                " (select count(*) from nuncius.queues) as queues,"
-                " (select count(*) from nuncius.topics) as topics,"
-                " (select count(*) from nuncius.subscriptions) as subscriptions,"
-                " (select count(*) from nuncius.clients) as clients"
-            )
-        )[0]
+        failures = await self._store.query(FAILURES_BY_SUBSCRIBER)
+        (row,) = await self._store.query(FACTS)
         return {
             "nodes": self._listener.nodes,
             "version": __version__,

@@ -27,21 +27,21 @@ class Clients:
         if mode not in (FULL, READ_ONLY):
             raise InvalidInput("a client's mode is 1 (full) or 2 (read only)")
         try:
-            rows = await self._store.execute("select nuncius.request_id($1, $2)", name, mode)
+            rows = await self._store.call_once("request_id", name, mode)
         except asyncpg.UniqueViolationError:
             raise AlreadyExists(f"there is a client {name!r} already") from None
         return Client(rows[0][0], name, mode)
 
     async def identify(self, client_id: int) -> Client:
         check_int32("a client id", client_id)
-        rows = await self._store.query("select * from nuncius.identify($1)", client_id)
+        rows = await self._store.call("identify", client_id)
         if not rows:
             raise NoSuchClient(f"there is no client {client_id}")
         return Client(*rows[0])
 
     async def find(self, name: str) -> Client:
         check_name("client", name)
-        rows = await self._store.query("select * from nuncius.find_clients(null, $1)", [name])
+        rows = await self._store.call("find_clients", None, [name])
         if not rows:
             raise NoSuchClient(f"there is no client {name!r}")
         return Client(*rows[0])
@@ -58,6 +58,6 @@ class Clients:
             return await self.find(name)
 
     async def delete(self, client_id: int) -> None:
-        rows = await self._store.execute("select nuncius.delete_client($1)", client_id)
+        rows = await self._store.call_once("delete_client", client_id)
         if rows[0][0] is None:
             raise NoSuchClient(f"there is no client {client_id}")

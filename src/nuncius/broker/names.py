@@ -5,13 +5,13 @@ same topic must not overtake it: a publisher's counts would arrive out of order.
 a name that is being looked up wait in line, in order of asking.
 """
 
-import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from nuncius.broker import future
+from nuncius.broker.background.tasks import BackgroundWork
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ class Names(Generic[V]):
         self._most = most
         self._known: OrderedDict[str, V] = OrderedDict()
         self._in_line: dict[str, list[Callable[[V | Exception], None]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = BackgroundWork()
         self._outdated: set[str] = set()  # names that were forgotten while they were being looked up
         self._forgotten = 0  # how often names were forgotten
 
@@ -44,9 +44,7 @@ class Names(Generic[V]):
             line.append(then)
             return
         self._in_line[name] = [then]
-        task = asyncio.get_running_loop().create_task(self._resolve(name))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._background.start(self._resolve(name))
 
     async def find(self, name: str) -> V:
         value = self.known(name)

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import asyncpg
 
+from nuncius.broker.background.tasks import BackgroundWork
 from nuncius.broker.caller import Caller
 from nuncius.broker.delivery.feed import Feed
 from nuncius.broker.delivery.feeds import Feeds
@@ -31,7 +32,7 @@ AT_A_TIME = POOL_SIZE // 2  # a transaction may wait for a lock, and other work 
 class Transaction:
     """Steps collected for one commit. Nothing happens before `commit_soon`; to abort, drop the object."""
 
-    def __init__(self, transactions: "Transactions", caller: Caller) -> None:
+    def __init__(self, transactions: "TransactionRunner", caller: Caller) -> None:
         self._transactions = transactions
         self.caller = caller
         self._steps = 0
@@ -99,23 +100,16 @@ class Transaction:
             log.exception("a caller failed on its answer")
 
 
-class Transactions:
+class TransactionRunner:
     def __init__(self, store: Store, topics: Topics, queues: Queues, feeds: Feeds) -> None:
         self._store = store
         self._topics = topics
         self._queues = queues
         self._feeds = feeds
         self._slots = asyncio.Semaphore(AT_A_TIME)
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def start(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def drain(self) -> None:
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        background = BackgroundWork()
+        self.start = background.start
+        self.drain = background.drain
 
     async def carry_out(self, transaction: Transaction) -> None:
         acknowledged = _Acknowledged(transaction.said)

@@ -11,9 +11,9 @@ from typing import Any
 from nuncius.store.calls.publishing import PublishCall
 from nuncius.store.combiner.combiner import Call
 from nuncius.store.driver import Connection
+from nuncius.store.queries import procedure
 from nuncius.store.store import Store
 
-SQL = "select nuncius.claim_many($1, $2, $3, $4)"
 SIZE = 200  # bytes of memory per call
 
 
@@ -30,7 +30,7 @@ class ClaimCall(Call):
         self.partitions = partitions
 
 
-class Claims:
+class PublishClaims:
     def __init__(self, store: Store) -> None:
         self._claiming = store.combiner("claim", _claim)
 
@@ -56,7 +56,7 @@ class Claims:
 
 async def _claim(connection: Connection, calls: Sequence[ClaimCall], _: bool) -> list[Any]:
     answers: list[str] = await connection.fetchval(
-        SQL,
+        procedure("claim_many", 4),
         [call.publisher_id for call in calls],
         [call.topic_id for call in calls],
         [call.count for call in calls],

@@ -14,8 +14,8 @@ import asyncpg
 from nuncius.broker.caller import Caller
 from nuncius.broker.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from nuncius.cluster.link.codec import Send
-from nuncius.cluster.link.link import Forward, Link
-from nuncius.cluster.members import Member
+from nuncius.cluster.link.link import BrokerLink, Forward
+from nuncius.cluster.members import ClusterMember
 
 NO_BROKER = "no broker answers; nothing was stored"
 LOST_BROKER = "the broker was lost, and no other answers; the entries may be stored"
@@ -31,14 +31,14 @@ class Followed:
     same broker, even if the partition has another one by now: two brokers would not keep the order. A stream
     is what a publisher sends or, without one, what a connection sends to a partition."""
 
-    link: Link | None = None
+    link: BrokerLink | None = None
     under_way: int = 0
 
 
 class Forwarding:
     def __init__(self) -> None:
-        self.links: dict[int, Link] = {}  # by broker id
-        self.members: dict[int, Member] = {}
+        self.links: dict[int, BrokerLink] = {}  # by broker id
+        self.members: dict[int, ClusterMember] = {}
         self._brokers_of_stores: dict[int, int] = {}
         self._links_made = itertools.count(1)
         self._name = secrets.token_hex(6)
@@ -52,7 +52,7 @@ class Forwarding:
         self.look: Callable[[], Awaitable[None]]
         """Calls `learn` with the current members."""
 
-    def learn(self, members: Iterable[Member]) -> None:
+    def learn(self, members: Iterable[ClusterMember]) -> None:
         """Update members and connections. Called once a second."""
         self.members = {m.broker_id: m for m in members if m.broker_id is not None}
         self._brokers_of_stores = {m.store_id: n for n, m in self.members.items() if m.store_id != 1}
@@ -76,7 +76,7 @@ class Forwarding:
 
     # Usable brokers
 
-    def of_store(self, store: int) -> Link | None:
+    def of_store(self, store: int) -> BrokerLink | None:
         """Return the connection to the broker whose own store this is."""
         return self._link(self._brokers_of_stores.get(store))
 
@@ -94,7 +94,7 @@ class Forwarding:
     def has_any(self) -> bool:
         return self._any_link() is not None
 
-    def _link(self, broker: int | None) -> Link | None:
+    def _link(self, broker: int | None) -> BrokerLink | None:
         """Return the connection to a broker, or None if it cannot be used."""
         if broker is None:
             return None
@@ -104,10 +104,10 @@ class Forwarding:
             if member is None or not member.is_alive or member.link_port is None:
                 return None
             name = f"{self._name}-{next(self._links_made)}"
-            link = self.links[broker] = Link(member.host, member.link_port, name, self._flushed)
+            link = self.links[broker] = BrokerLink(member.host, member.link_port, name, self._flushed)
         return None if link.is_down else link
 
-    def _any_link(self) -> Link | None:
+    def _any_link(self) -> BrokerLink | None:
         for broker, member in self.members.items():
             if member.may_be_given_more:
                 link = self._link(broker)

@@ -11,10 +11,11 @@ class NoSuchBroker(NotFound):
     pass
 
 
-Member = NodeFacts
+ClusterMember = NodeFacts
+"""A node as the others see it."""
 
 
-class Members:
+class ClusterMembers:
     def __init__(self, store: Store, silence: float = SILENCE) -> None:
         self._store = store
         self.silence = silence
@@ -30,37 +31,29 @@ class Members:
     ) -> int:
         """Register a node that has started and return its number. `holder` is the number of the lock it
         holds: when that is free, the node has ended."""
-        rows = await self._store.query(
-            "select nuncius.enter_node($1, $2, $3, $4, $5, $6)",
-            host,
-            port,
-            link_port,
-            list(roles),
-            store_id,
-            holder,
-        )
+        rows = await self._store.call("enter_node", host, port, link_port, list(roles), store_id, holder)
         number: int = rows[0][0]
         return number
 
     async def hear(self, node_id: int) -> bool:
         """Record a heartbeat of a node. Return False if it was forgotten and must enter again."""
-        known: bool = (await self._store.query("select nuncius.hear_node($1)", node_id))[0][0]
+        known: bool = (await self._store.call("hear_node", node_id))[0][0]
         return known
 
     async def leave(self, node_id: int, link_port: int) -> None:
-        await self._store.query("select nuncius.leave_node($1, $2)", node_id, link_port)
+        await self._store.call("leave_node", node_id, link_port)
 
-    async def everybody(self) -> list[Member]:
-        rows = await self._store.query("select * from nuncius.list_nodes($1)", self.silence)
-        return [Member(**{**row, "roles": tuple(row["roles"])}) for row in rows]
+    async def everybody(self) -> list[ClusterMember]:
+        rows = await self._store.call("list_nodes", self.silence)
+        return [ClusterMember(**{**row, "roles": tuple(row["roles"])}) for row in rows]
 
-    async def brokers(self) -> list[Member]:
+    async def brokers(self) -> list[ClusterMember]:
         """Return the brokers that can be given partitions, and those that were."""
         return [member for member in await self.everybody() if member.broker_id is not None]
 
     async def add_broker(self, port: int, host: str = "127.0.0.1") -> int:
         """Register a broker by its HTTP port. Return its number, from 1."""
-        rows = await self._store.query("select nuncius.add_broker($1, $2)", host, port)
+        rows = await self._store.call("add_broker", host, port)
         number: int | None = rows[0][0]
         if number is None:
             raise InvalidInput(f"the node at port {port} is no broker")
@@ -69,6 +62,6 @@ class Members:
     async def remove_broker(self, broker_id: int) -> None:
         """Give a broker's partitions to others. Those in its own store stay, and can be read while it
         runs."""
-        rows = await self._store.query("select nuncius.remove_broker($1, $2)", broker_id, self.silence)
+        rows = await self._store.call("remove_broker", broker_id, self.silence)
         if not rows[0][0]:
             raise NoSuchBroker(f"there is no broker {broker_id}")

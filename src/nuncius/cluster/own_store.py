@@ -18,22 +18,29 @@ from nuncius.broker import Broker
 from nuncius.broker.caller import Caller
 from nuncius.broker.model import Publisher
 from nuncius.broker.names import Names
+from nuncius.broker.topics.publishers import Publishers
 from nuncius.cluster.link.codec import Moved, Send
+from nuncius.cluster.scattering import call_of
 from nuncius.store.calls.fetching import GONE, FetchCall, fetch
 from nuncius.store.calls.publishing import PublishCall, publish
 from nuncius.store.combiner.combiner import Detour
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreError
+from nuncius.store.queries import query
 from nuncius.store.store import Store
 
 log = logging.getLogger(__name__)
 
-LOCK = "select pg_try_advisory_lock(78014, 0)"
 LOCK_SECONDS = 10.0  # a killed broker's connections may take a moment to end
 TELL_SECONDS = 1.0
 COPY_SECONDS = 5.0
 TIDY_SECONDS = 60.0
 PER_ENTRY = 200  # bytes of memory an accepted entry costs besides its body
+
+OWN = query("cluster", "own_store")
+CLUSTER = query("cluster", "identity")
+BELONGS_TO = query("cluster", "belongs_to")
+JOIN = query("cluster", "join")
 
 
 class StoreInUse(StoreError):
@@ -53,7 +60,7 @@ class OwnStore:
         self._store = Store(dsn, patience=self._common.patience, silence=self._common.silence)
         self._common.take_along(self._store)
         self.holding = self._store.lane("own store")
-        self._publishers: Names[Publisher] = Names(self._find_publisher)
+        self._publishers: Names[Publisher] = Names(partial(Publishers(self._store).find, lasting=False))
         self._partition_ids: set[int] = set()
         self._here: set[tuple[int, Any]] = set()  # topic id and partition
         self._told: dict[int, tuple[int, int]] = {}
@@ -101,22 +108,21 @@ class OwnStore:
     async def _take(self) -> None:
         connection = await self.holding.connection()
         deadline = asyncio.get_running_loop().time() + LOCK_SECONDS
-        while not await connection.fetchval(LOCK):
+        while not await connection.fetchval(OWN):
             if asyncio.get_running_loop().time() > deadline:
                 raise StoreInUse("another broker runs on this store: give each broker its own")
             await asyncio.sleep(0.1)
 
     async def _introduce(self) -> None:
-        cluster = (await self._common.query("select cluster_id from nuncius.cluster"))[0][0]
-        rows = await self._store.query("select cluster_id, store_id from nuncius.belongs_to")
+        cluster = (await self._common.query(CLUSTER))[0][0]
+        rows = await self._store.query(BELONGS_TO)
         if rows and rows[0][0] != cluster:
             raise OtherCluster("this store belongs to a broker of another cluster: give it one of its own")
         known = rows[0][1] if rows else 0
-        found = await self._common.query("select nuncius.enter_store($1, $2)", known, self._store.dsn)
+        found = await self._common.call("enter_store", known, self._store.dsn)
         self.store_id = found[0][0]
         if self.store_id != known:
-            await self._store.query("delete from nuncius.belongs_to")
-            await self._store.query("insert into nuncius.belongs_to values ($1, $2)", cluster, self.store_id)
+            await self._store.query(JOIN, cluster, self.store_id)
 
     # Entries
 
@@ -138,21 +144,8 @@ class OwnStore:
             done(publisher)
             return
         size = sum(map(len, send.bodies)) + PER_ENTRY * len(send.bodies)
-        call = PublishCall(
-            done,
-            caller,
-            send.topic,
-            send.bodies,
-            send.keys,
-            send.headers,
-            send.partition,
-            None if publisher is None else publisher.name,
-            None if publisher is None else publisher.publisher_id,
-            send.count,
-            size,
-        )
-        call.topic_id, call.partitions, call.layout = send.topic_id, send.partition, None
-        self._publishing.submit(call)
+        publisher_id = None if publisher is None else publisher.publisher_id
+        self._publishing.submit(call_of(send, done, caller, publisher_id, size))
 
     def fetch(self, call: FetchCall) -> None:
         self._fetching.submit(call)
@@ -177,12 +170,6 @@ class OwnStore:
             None if call.partition_id in new else result for call, result in zip(calls, results, strict=True)
         ]
 
-    async def _find_publisher(self, name: str) -> Publisher:
-        rows = await self._store.query(
-            "select publisher_id from nuncius.ensure_publishers($1, false)", [name]
-        )
-        return Publisher(rows[0][0], name)
-
     # The catalogue
 
     async def _copy_for(self, calls: Sequence[PublishCall]) -> None:
@@ -193,23 +180,19 @@ class OwnStore:
 
     async def copy(self) -> None:
         """Copy from the common catalogue the partitions that are in this store."""
-        rows = await self._common.query("select * from nuncius.partitions_of_store($1)", self.store_id)
+        rows = await self._common.call("partitions_of_store", self.store_id)
         columns = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(10)]
-        await self._store.query(
-            "select nuncius.mirror_partitions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", *columns
-        )
+        await self._store.call("mirror_partitions", *columns)
         self._partition_ids = set(columns[6])
         self._here = set(zip(columns[0], columns[7], strict=True))
 
     async def tell(self) -> None:
         """Report to the common store the first and next offsets of partitions that have changed."""
-        rows = await self._store.query("select * from nuncius.ends_of_all()")
+        rows = await self._store.call("ends_of_all")
         news = {row[0]: (row[1], row[2]) for row in rows if self._told.get(row[0]) != (row[1], row[2])}
         if news:
             firsts, nexts = zip(*news.values(), strict=True)
-            await self._common.query(
-                "select nuncius.note_ends($1, $2, $3)", list(news), list(firsts), list(nexts)
-            )
+            await self._common.call("note_ends", list(news), list(firsts), list(nexts))
             self._told.update(news)
 
     async def _tell_news(self) -> None:
@@ -220,12 +203,12 @@ class OwnStore:
     async def look_after(self) -> None:
         """Apply retention, as the common store defines it."""
         await self.copy()
-        while (await self._store.query("select nuncius.collect()"))[0][0]:
+        while (await self._store.call("collect"))[0][0]:
             pass
         await self.tell()
 
     async def _tidy(self) -> None:
-        await self._store.query("select nuncius.tidy()")
+        await self._store.call("tidy")
 
     async def _repeat(self, seconds: float, work: Callable[[], Any]) -> None:
         while True:

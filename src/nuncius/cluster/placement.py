@@ -35,34 +35,32 @@ class Placement:
 
     async def place(self, topic_id: int, lost: Sequence[int] = ()) -> int:
         """Assign partitions without a broker. Return how many were assigned."""
-        rows = await self._store.query(
-            "select nuncius.place_partitions($1, $2, $3)", topic_id, self.silence, lost
-        )
+        rows = await self._store.call("place_partitions", topic_id, self.silence, lost)
         placed: int = rows[0][0]
         return placed
 
     async def reassign(self) -> int:
         """Assign the partitions of dead brokers to others. Return how many changed."""
-        rows = await self._store.query("select nuncius.reassign_partitions($1)", self.silence)
+        rows = await self._store.call("reassign_partitions", self.silence)
         changed: int = rows[0][0]
         return changed
 
     async def rebalance(self) -> int:
         """Spread the partitions of the common store evenly over the healthy brokers. Return how many
         moved."""
-        rows = await self._store.query("select nuncius.rebalance_partitions($1)", self.silence)
+        rows = await self._store.call("rebalance_partitions", self.silence)
         changed: int = rows[0][0]
         return changed
 
     async def elsewhere(self) -> dict[int, int]:
         """Return the partitions that are not in the common store, with the store of each."""
-        rows = await self._store.query("select partition_id, store_id from nuncius.partitions_elsewhere()")
+        rows = await self._store.call("partitions_elsewhere")
         return {row[0]: row[1] for row in rows}
 
     async def tidy(self) -> None:
-        await self._store.query("select nuncius.tidy_cluster()")
+        await self._store.call("tidy_cluster")
 
     async def _route(self, topic_id: int) -> Route:
-        rows = await self._store.query("select * from nuncius.route_topic($1)", topic_id)
+        rows = await self._store.call("route_topic", topic_id)
         columns = tuple(zip(*rows, strict=True)) if rows else ((), (), ())
         return Route(topic_id, *columns)

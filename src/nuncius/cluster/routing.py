@@ -6,14 +6,14 @@ store go only to that broker. While it is away, entries without a fixed partitio
 created if there is none; entries with a fixed partition are refused; readers find nothing new.
 """
 
-import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from nuncius.broker import Broker
+from nuncius.broker.background.tasks import BackgroundWork
 from nuncius.broker.caller import NODE
 from nuncius.broker.errors import (
     BrokerError,
@@ -25,14 +25,14 @@ from nuncius.broker.errors import (
 )
 from nuncius.broker.model import Topic
 from nuncius.broker.names import Names
-from nuncius.cluster.claims import Claims
+from nuncius.cluster.claims import PublishClaims
 from nuncius.cluster.forwarding import NO_BROKER, Forwarding
 from nuncius.cluster.link.codec import Moved, Send
 from nuncius.cluster.link.link import Forward
 from nuncius.cluster.link.server import LINK
 from nuncius.cluster.own_store import OwnStore
 from nuncius.cluster.placement import Placement, Route
-from nuncius.cluster.scattering import Parts, parts_of, send_of
+from nuncius.cluster.scattering import CallPiece, Parts, call_of, parts_of, send_of
 from nuncius.store.calls.fetching import FetchCall
 from nuncius.store.calls.publishing import PublishCall
 
@@ -45,7 +45,7 @@ class Away(StoreUnavailable):
     """The broker that has a partition's store does not answer."""
 
 
-class Router:
+class PublishRouter:
     """The `elsewhere` of a broker's topics."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Router:
         self._is_broker = is_broker
         self._own = own
         self._routes: Names[Route] = Names(self._load)
-        self._claims = Claims(broker.store)
+        self._claims = PublishClaims(broker.store)
         self._elsewhere: dict[int, int] = {}  # partition id: store id
         self.is_outdated = False
         """True after a read found a partition in another store than expected."""
@@ -65,7 +65,7 @@ class Router:
         self._turns: dict[int, tuple[int, int]] = {}  # by topic: the turn, and the frame count then
         # Topics that are getting another partition, and the calls that wait for it, in order.
         self._growing: dict[str, list[Callable[[], None]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = BackgroundWork()
         self.forwarding = Forwarding()
 
     async def learn_elsewhere(self) -> None:
@@ -95,11 +95,10 @@ class Router:
             self._routes.forget_all()
         if call.publisher_id is not None:
             self._counted[call.publisher_id] += 1
-        if call.publisher_id is not None and self.forwarding.is_looking:
-            # It must not overtake the publisher's last call.
-            self.forwarding.when_looked(partial(self._go, call, 0))
-        else:
-            self._go(call, 0)
+            if self.forwarding.is_looking:  # the call must not overtake the publisher's last one
+                self.forwarding.when_looked(partial(self._go, call, 0))
+                return True
+        self._go(call, 0)
         return True
 
     def fetch(self, call: FetchCall) -> bool:
@@ -109,11 +108,10 @@ class Router:
         if self._own is not None and self._own.store_id == store:
             self._own.fetch(call)
             return True
-        link = self.forwarding.of_store(store)
-        if link is None:
-            call.done(None)  # readers continue with other partitions
-        else:
+        if link := self.forwarding.of_store(store):
             link.look(call)
+        else:
+            call.done(None)  # readers continue with other partitions
         return True
 
     def find(self, call: FetchCall) -> None:
@@ -166,7 +164,7 @@ class Router:
     def _prefer_writable(self, call: PublishCall, route: Route) -> None:
         """Choose another partition for entries without a fixed one if the broker of theirs is away."""
         partition = call.partitions
-        if call.chosen is None and call.keys is None and type(partition) is int:
+        if _is_movable(call) and type(partition) is int:
             known = partition <= len(route.stores)
             if not known or not self._is_writable(route.stores[partition - 1]):
                 call.partitions = self._next_partition(route) or partition
@@ -217,9 +215,9 @@ class Router:
         knowledge."""
         done = partial(self._answered, call, moves)
         if self._is_broker:  # the topic was in several stores when the call was made
-            self._here(call, done)
+            self._store_here(call, send_of(call, 1, call.chosen or 0), done)
             return
-        free = call.chosen is None and call.keys is None and call.publisher_id is None
+        free = _is_free(call)
         partition = call.partitions if type(call.partitions) is int else call.partitions[0]  # type: ignore[index]
         if free:
             partition = self._next_partition(route) or 1  # if there is none, the call waits
@@ -231,8 +229,7 @@ class Router:
 
     def _is_stuck(self, call: PublishCall, route: Route) -> bool:
         """Return True if any partition would do, and all are in stores of brokers that are away."""
-        is_free = call.chosen is None and call.keys is None
-        return is_free and not any(map(self._is_writable, route.stores))
+        return _is_movable(call) and not any(map(self._is_writable, route.stores))
 
     def _make_room(self, call: PublishCall, route: Route, moves: int) -> None:
         """Add a partition to the topic, at a broker that is alive."""
@@ -243,9 +240,7 @@ class Router:
             self._look_again(call, moves, StoreUnavailable(NO_BROKER))
         else:
             self._growing[name] = [partial(self._go, call, 2)]
-            task = asyncio.get_running_loop().create_task(self._grow(name, len(route.stores) + 1))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._background.start(self._grow(name, len(route.stores) + 1))
 
     async def _grow(self, name: str, partitions: int) -> None:
         try:
@@ -257,8 +252,7 @@ class Router:
             go()
 
     def _send_to_stores(self, call: PublishCall, route: Route, moves: int) -> None:
-        free = call.chosen is None and call.keys is None and call.publisher_id is None
-        if free:
+        if _is_free(call):
             partition = self._next_partition(route)
             if partition is None:
                 self._look_again(call, moves, StoreUnavailable(NO_BROKER))
@@ -269,39 +263,32 @@ class Router:
         if len(pieces) > 1:
             parts = Parts(pieces, done)
             for piece in pieces:
-                self._send_piece(call, route, piece.partition, piece.numbers, parts.part(piece))
+                self._send_piece(call, route, piece, parts.part(piece))
         else:
-            self._send_piece(call, route, pieces[0].partition, None, done)
+            self._send_piece(call, route, pieces[0], done)
 
     def _send_piece(
-        self,
-        call: PublishCall,
-        route: Route,
-        partition: int,
-        numbers: Sequence[int] | None,
-        done: Callable[[Any], None],
+        self, call: PublishCall, route: Route, piece: CallPiece, done: Callable[[Any], None]
     ) -> None:
-        """Send entries to one partition: all of a call, or those with these numbers."""
-        if not 1 <= partition <= len(route.stores):
-            done(Moved(f"topic {call.topic_name!r} has no partition {partition}"))
+        if not 1 <= piece.partition <= len(route.stores):
+            done(Moved(f"topic {call.topic_name!r} has no partition {piece.partition}"))
             return
-        store = route.stores[partition - 1]
-        send = send_of(call, store, partition, numbers)
+        store = route.stores[piece.partition - 1]
+        send = send_of(call, store, piece.partition, piece.numbers)
         if store == 1 and self._is_broker:
-            self._piece_here(call, send, done)
+            self._store_here(call, send, done)
         elif store == 1:
-            self.forwarding.send_to_common(send, route.brokers[partition - 1], done, call.caller)
+            self.forwarding.send_to_common(send, route.brokers[piece.partition - 1], done, call.caller)
         elif self._own is not None and self._own.store_id == store:
             self._own.publish(send, done, call.caller)
         else:
             self._forward_away(call, send, done)
 
     def _forward_away(self, call: PublishCall, send: Send, done: Callable[[Any], None]) -> None:
-        link = self.forwarding.of_store(send.store_id)
-        if link is None:
-            done(Away(_away(call, send)))
-        else:
+        if link := self.forwarding.of_store(send.store_id):
             link.forward(Forward(send, done, partial(self._lost_away, call, done)))
+        else:
+            done(Away(_away(call, send)))
 
     def _lost_away(self, call: PublishCall, done: Callable[[Any], None], forward: Forward) -> None:
         """Answer a call after the broker of its store was lost: no other broker has its partitions."""
@@ -312,34 +299,16 @@ class Router:
                     " the entries may be stored"
                 )
             )
-        elif call.chosen is None and call.keys is None and call.publisher_id is None:
+        elif _is_free(call):
             done(Moved(NO_BROKER))  # retry at another broker
         else:
             done(Away(_away(call, forward.send)))
 
     # In this process
 
-    def _here(self, call: PublishCall, done: Callable[[Any], None]) -> None:
-        self._piece_here(call, send_of(call, 1, call.chosen or 0), done)
-
-    def _piece_here(self, call: PublishCall, send: Send, done: Callable[[Any], None]) -> None:
-        piece = PublishCall(
-            done,
-            call.caller,
-            call.topic_name,
-            send.bodies,
-            send.keys,
-            send.headers,
-            send.partition or None,
-            call.sticky,
-            call.publisher_id,
-            send.count,
-            0,
-        )
-        piece.topic_id = call.topic_id
-        if send.partition:
-            piece.partitions, piece.layout = send.partition, None
-        else:
+    def _store_here(self, call: PublishCall, send: Send, done: Callable[[Any], None]) -> None:
+        piece = call_of(send, done, call.caller, call.publisher_id, 0)
+        if not send.partition:
             piece.partitions, piece.layout = call.partitions, call.layout
         self._broker.topics.store_here(piece)
 
@@ -363,6 +332,16 @@ class Router:
             return self._is_broker or self.forwarding.has_any
         is_own = self._own is not None and self._own.store_id == store
         return is_own or self.forwarding.may_be_given_more(store)
+
+
+def _is_movable(call: PublishCall) -> bool:
+    """Return True if neither the caller nor a key has chosen a partition."""
+    return call.chosen is None and call.keys is None
+
+
+def _is_free(call: PublishCall) -> bool:
+    """Return True if a call may go to any partition, now and when it is repeated."""
+    return _is_movable(call) and call.publisher_id is None
 
 
 def _away(call: PublishCall, send: Send) -> str:

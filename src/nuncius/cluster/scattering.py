@@ -1,6 +1,6 @@
 """Split a call whose entries go to partitions in several stores, and combine the answers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -15,42 +15,42 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class CallPiece:
     """Entries of a call for one partition, by number; None means all."""
 
     partition: int
     numbers: Sequence[int] | None
 
 
-def parts_of(call: PublishCall) -> list[Piece]:
+def parts_of(call: PublishCall) -> list[CallPiece]:
     partitions = call.partitions
     if type(partitions) is int:
-        return [Piece(partitions, None)]
+        return [CallPiece(partitions, None)]
     several: Sequence[int] = partitions  # type: ignore[assignment]
     if len(set(several)) == 1:
-        return [Piece(several[0], None)]
+        return [CallPiece(several[0], None)]
     if call.publisher_id is not None:
         # Each store sees some of the publisher's counts, in order: so entries are sent one by one.
-        return [Piece(partition, [n]) for n, partition in enumerate(several)]
+        return [CallPiece(partition, [n]) for n, partition in enumerate(several)]
     grouped: dict[int, list[int]] = {}
     for n, partition in enumerate(several):
         grouped.setdefault(partition, []).append(n)
-    return [Piece(partition, numbers) for partition, numbers in grouped.items()]
+    return [CallPiece(partition, numbers) for partition, numbers in grouped.items()]
 
 
 class Parts:
     """Collects the answers of all pieces and answers the call."""
 
-    def __init__(self, pieces: Sequence[Piece], done: Callable[[Any], None]) -> None:
+    def __init__(self, pieces: Sequence[CallPiece], done: Callable[[Any], None]) -> None:
         self._done = done
         self._left = len(pieces)
         self._errors: list[Exception] = []
         self._places: dict[int, tuple[int, int]] = {}
 
-    def part(self, piece: Piece) -> Callable[[Any], None]:
+    def part(self, piece: CallPiece) -> Callable[[Any], None]:
         return partial(self._answered, piece)
 
-    def _answered(self, piece: Piece, result: Any) -> None:
+    def _answered(self, piece: CallPiece, result: Any) -> None:
         if isinstance(result, Exception):
             self._errors.append(result)
         else:
@@ -87,6 +87,27 @@ def send_of(call: PublishCall, store: int, partition: int, numbers: Sequence[int
         call.sticky or "",
         call.count + (numbers[0] if numbers else 0),
     )
+
+
+def call_of(
+    send: Send, done: Callable[[Any], None], caller: Hashable, publisher_id: int | None, size: int
+) -> PublishCall:
+    """Build the call that stores the entries of a request in this process."""
+    call = PublishCall(
+        done,
+        caller,
+        send.topic,
+        send.bodies,
+        send.keys,
+        send.headers,
+        send.partition or None,
+        send.publisher or None,
+        publisher_id,
+        send.count,
+        size,
+    )
+    call.topic_id, call.partitions, call.layout = send.topic_id, send.partition, None
+    return call
 
 
 def _picked(items: Sequence[T], numbers: Sequence[int] | None) -> list[T]:

@@ -219,7 +219,7 @@ async def _open_doors(
     from nuncius.doors.telesto.trace import NodeTrace
     from nuncius.doors.tribbler.door import TribblerDoor
     from nuncius.doors.zeromq.door import ZeromqDoor
-    from nuncius.node.console_process import Keeper
+    from nuncius.node.console_process import ConsoleProcess
     from nuncius.ring.ownership import OwnedByAnother
 
     assert isinstance(broker, Broker)
@@ -229,7 +229,7 @@ async def _open_doors(
     stomp = StompDoor(broker, settings.max_connections)
     console_port, keeper = settings.console_port, None
     if console_port is None and settings.ports.http is not None:
-        keeper = Keeper(settings.dsn, read_only=settings.read_only_console)
+        keeper = ConsoleProcess(settings.dsn, read_only=settings.read_only_console)
         console_port = keeper.open()
     # They close in reverse order: doors that speak over WebSocket end their connections before HTTP does.
     doors: dict[str, Door] = {

@@ -5,18 +5,23 @@ the catalogue names. The ends of partitions in other stores are read there, from
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import asyncpg
 
-from nuncius.pipeline import place
 from nuncius.pipeline.errors import NoSuchTopic, PipelineError
+from nuncius.pipeline.patience import patiently
+from nuncius.pipeline.place import Database
 from nuncius.pipeline.source.options import ReadOptions
+from nuncius.pipeline.source.positions import PartitionKey
 from nuncius.store.address import shown
+from nuncius.store.errors import StoreUnavailable
+from nuncius.store.queries import procedure, query
 
 _BROKEN = (
     OSError,
@@ -26,9 +31,11 @@ _BROKEN = (
 )
 _NOT_OURS = (asyncpg.UndefinedFunctionError, asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError)
 
+_TOPICS = query("topics", "names")
+
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class TopicPartition:
     """A partition and its readable range of offsets: from `first` up to but not including `next`."""
 
     topic: str
@@ -39,8 +46,12 @@ class Partition:
     first: int
     next: int
 
+    @property
+    def place(self) -> PartitionKey:
+        return PartitionKey(self.topic, self.topic_id, self.partition)
+
     def __str__(self) -> str:
-        return f"partition {self.partition} of topic {self.topic!r}"
+        return str(self.place)
 
 
 class Stores:
@@ -48,52 +59,46 @@ class Stores:
 
     def __init__(self, main: str) -> None:
         self.main = main
-        self._open: dict[str, tuple[ExitStack, place.Database]] = {}
+        self._open: dict[str, Database] = {}
 
     def rows(self, dsn: str, sql: str, *arguments: Any) -> list[asyncpg.Record]:
-        """Execute a statement in a store and return its rows. It may be executed twice."""
+        """Execute a statement in a store and return its rows. It may be executed several times. A store that
+        was never reached is not waited for: its address may be wrong."""
+        broken = (*_BROKEN, StoreUnavailable) if dsn in self._open else _BROKEN
         try:
-            return self._database(dsn).rows(sql, *arguments)
-        except _BROKEN:
-            self._drop(dsn)
+            return patiently(
+                lambda: self._database(dsn).rows(sql, *arguments), broken, partial(self._drop, dsn)
+            )
         except _NOT_OURS as error:
             raise PipelineError(
                 f"the database at {shown(dsn)} has no nuncius schema, or one older than this program: "
                 "bring it up to date with 'nuncius migrate'"
             ) from error
-        return self._database(dsn).rows(sql, *arguments)
 
     def close(self) -> None:
         for dsn in list(self._open):
             self._drop(dsn)
 
-    def _database(self, dsn: str) -> place.Database:
+    def _database(self, dsn: str) -> Database:
         if dsn not in self._open:
-            with ExitStack() as stack:
-                database = stack.enter_context(place.connect(dsn))
-                self._open[dsn] = (stack.pop_all(), database)
-        return self._open[dsn][1]
+            self._open[dsn] = Database(dsn)
+        return self._open[dsn]
 
     def _drop(self, dsn: str) -> None:
         found = self._open.pop(dsn, None)
         if found is not None:
-            found[0].close()
+            found.close()
 
 
-@contextmanager
-def stores(main: str) -> Iterator[Stores]:
+def stores(main: str) -> closing[Stores]:
     """Open connections for as long as the context lasts."""
-    opened = Stores(main)
-    try:
-        yield opened
-    finally:
-        opened.close()
+    return closing(Stores(main))
 
 
-def look(stores: Stores, options: ReadOptions) -> list[Partition]:
+def look(stores: Stores, options: ReadOptions) -> list[TopicPartition]:
     """Return the existing partitions that the options name, ordered by topic and number."""
     names = options.topics or _matching(stores, options.pattern or "")
-    rows = stores.rows(stores.main, "select * from nuncius.readable_ranges($1)", list(names))
+    rows = stores.rows(stores.main, procedure("readable_ranges", 1), list(names))
     elsewhere: dict[str, list[int]] = {}
     found = []
     for row in rows:
@@ -103,7 +108,7 @@ def look(stores: Stores, options: ReadOptions) -> list[Partition]:
         if row["next"] is None:
             elsewhere.setdefault(dsn, []).append(row["partition_id"])
         found.append(
-            Partition(
+            TopicPartition(
                 row["topic_name"],
                 row["topic_id"],
                 row["partition"],
@@ -119,7 +124,7 @@ def look(stores: Stores, options: ReadOptions) -> list[Partition]:
     return [replace(p, next=max(p.first, ends.get(p.partition_id, p.next))) for p in found]
 
 
-def expect(options: ReadOptions, found: Iterable[Partition]) -> None:
+def expect(options: ReadOptions, found: Iterable[TopicPartition]) -> None:
     """Fail if a topic or a partition that was named does not exist."""
     topics: dict[str, set[int]] = {}
     for partition in found:
@@ -151,8 +156,8 @@ def _expect_offsets(offsets: Mapping[str, Mapping[int, int]], topics: Mapping[st
 
 
 def _matching(stores: Stores, pattern: str) -> list[str]:
-    rows = stores.rows(stores.main, "select topic_name from nuncius.topics order by 1")
-    return [row["topic_name"] for row in rows if re.fullmatch(pattern, row["topic_name"])]
+    names = [row["topic_name"] for row in stores.rows(stores.main, _TOPICS)]
+    return [name for name in names if re.fullmatch(pattern, name)]
 
 
 def _address(row: asyncpg.Record) -> str:
@@ -166,7 +171,7 @@ def _address(row: asyncpg.Record) -> str:
 
 def _ends(stores: Stores, elsewhere: Mapping[str, list[int]]) -> dict[int, int]:
     def ask(dsn: str) -> list[asyncpg.Record]:
-        return stores.rows(dsn, "select * from nuncius.ends_here($1)", elsewhere[dsn])
+        return stores.rows(dsn, procedure("ends_here", 1), elsewhere[dsn])
 
     with ThreadPoolExecutor(min(8, len(elsewhere)), thread_name_prefix="nuncius-ends") as threads:
         answers = list(threads.map(ask, elsewhere))

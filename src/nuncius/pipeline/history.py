@@ -23,7 +23,7 @@ import os
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 import msgspec
 
@@ -59,19 +59,14 @@ class NotAHistory(PipelineError):
     """There are no histories at the given place, or the files contain something else."""
 
 
-class _Line(msgspec.Struct, omit_defaults=True):
-    event: Event
-    session: str
-    number: int
-    time: int
-    topic: str
-    partition: int | None = None
-    offset: int | None = None
-    publisher: str | None = None
-    publisher_count: int | None = None
-    message: str | None = None
-    subscriber: str | None = None
-    redelivered: bool = False
+class _Facts(TypedDict, total=False):
+    partition: int | None
+    offset: int | None
+    publisher: str | None
+    publisher_count: int | None
+    message: str | None
+    subscriber: str | None
+    redelivered: bool
 
 
 class HistoryFile:
@@ -85,34 +80,16 @@ class HistoryFile:
         self._encoder = msgspec.json.Encoder()
         self._number = 0
 
-    def add(
-        self,
-        event: Event,
-        topic: str,
-        *,
-        partition: int | None = None,
-        offset: int | None = None,
-        publisher: str | None = None,
-        publisher_count: int | None = None,
-        message: str | None = None,
-        subscriber: str | None = None,
-        redelivered: bool = False,
-    ) -> None:
+    def add(self, event: Event, topic: str, **facts: Unpack[_Facts]) -> None:
         self._number += 1
-        line = _Line(
-            event,
-            self.session,
-            self._number,
-            time.time_ns() // 1000,
-            topic,
-            partition,
-            offset,
-            publisher,
-            publisher_count,
-            message,
-            subscriber,
-            redelivered,
-        )
+        line = {
+            "event": event,
+            "session": self.session,
+            "number": self._number,
+            "time": time.time_ns() // 1000,
+            "topic": topic,
+            **{name: fact for name, fact in facts.items() if fact is not None and fact is not False},
+        }
         self._file.write(self._encoder.encode(line) + b"\n")
 
     def close(self) -> None:

@@ -13,7 +13,8 @@ import adbc_driver_postgresql.dbapi as postgresql  # type: ignore[import-untyped
 import pyarrow as pa
 import pyarrow.compute as pc
 
-APPLICATION = "nuncius source"
+from nuncius.store.queries import query
+
 BATCH_BYTES = 4 << 20
 KEPT = 4  # connections, one for each store
 REMEMBERED = 100_000  # publishers of a store: a message with its own identity has its own publisher
@@ -21,26 +22,18 @@ REMEMBERED = 100_000  # publishers of a store: a message with its own identity h
 BROKEN = (adbc.OperationalError, OSError)
 """Errors of a broken connection: before its first row, and after."""
 
-# Fix the plan, so that it does not depend on the last ANALYZE.
-_SETTINGS = {
-    "application_name": APPLICATION,
-    "enable_seqscan": "off",
-    "enable_bitmapscan": "off",
-    "enable_sort": "off",
-    "max_parallel_workers_per_gather": "0",
-    "jit": "off",
-}
-_links: dict[tuple[int, str], "Link"] = {}
+_SETTINGS = query("source", "settings")
+_PUBLISHERS = query("source", "publishers")
+_links: dict[tuple[int, str], "ArrowLink"] = {}
 
 
-class Link:
+class ArrowLink:
     """A connection on which every statement is a transaction, and the publishers it knows by name."""
 
     def __init__(self, dsn: str) -> None:
         self._connection = postgresql.connect(dsn, autocommit=True)
         self._forget()
-        settings = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in _SETTINGS.items())
-        self.table(f"select {settings}")
+        self.table(_SETTINGS)
 
     def cursor(self) -> Any:
         """Open a cursor that answers in batches of a few megabytes, as a context manager."""
@@ -73,11 +66,7 @@ class Link:
 
     def _learn(self, ids: pa.Array) -> None:
         """Fetch and remember names. An id without a name is remembered, too."""
-        wanted = ", ".join(map(str, ids.to_pylist()))
-        found = self.table(
-            f"select i, publisher_name::text from unnest(array[{wanted}]) i "  # noqa: S608 - numbers
-            "left join nuncius.publishers on publisher_id = i"
-        )
+        found = self.table(_PUBLISHERS.format(ids=", ".join(map(str, ids.to_pylist()))))
         self._ids = pa.concat_arrays([self._ids, *found.column(0).chunks])
         self._names = pa.concat_arrays([self._names, *found.column(1).chunks])
 
@@ -86,11 +75,11 @@ class Link:
             self._connection.close()
 
 
-def linked(dsn: str) -> Link:
+def linked(dsn: str) -> ArrowLink:
     """Return this worker's connection to a store."""
     key = (os.getpid(), dsn)
     if key not in _links:
-        made = Link(dsn)
+        made = ArrowLink(dsn)
         while len(_links) >= KEPT:
             _links.pop(next(iter(_links))).close()
         _links[key] = made

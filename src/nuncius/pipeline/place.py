@@ -7,23 +7,26 @@ thread already has an event loop. So a connection here has its own thread.
 import asyncio
 from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import asyncpg
 
-from nuncius.pipeline.errors import InvalidOption
+from nuncius.pipeline.errors import InvalidOption, PipelineError
 from nuncius.store import environment
 from nuncius.store.address import shown
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreUnavailable
+from nuncius.store.queries import query
 from nuncius.store.server import embedded
 
 CONNECT_SECONDS = 10.0
 APPLICATION = "nuncius pipeline"
 _SCHEMES = ("postgresql://", "postgres://")
 _REFUSALS = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+_EXCLUDE = query("jobs", "exclude")
 
 T = TypeVar("T")
 
@@ -69,12 +72,16 @@ def _default() -> str:
 
 
 class Database:
-    """A connection for synchronous code, opened by `connect`."""
+    """A connection for synchronous code. Every statement is its own transaction."""
 
-    def __init__(self, runner: asyncio.Runner, thread: ThreadPoolExecutor, connection: Connection) -> None:
-        self._runner = runner
-        self._thread = thread
-        self._connection = connection
+    def __init__(self, dsn: str) -> None:
+        with ExitStack() as stack:
+            self._thread = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="nuncius-store"))
+            self._runner = asyncio.Runner()
+            stack.callback(lambda: self._thread.submit(self._runner.close).result())
+            self._connection = self._run(_connect(dsn))
+            stack.callback(lambda: self._run(_close(self._connection)))
+            self.close = stack.pop_all().close
 
     def rows(self, sql: str, *arguments: Any) -> list[asyncpg.Record]:
         """Return all rows of a statement."""
@@ -96,19 +103,18 @@ class Database:
         return self._thread.submit(self._runner.run, work).result()
 
 
+def connect(dsn: str) -> closing[Database]:
+    """Open a connection for as long as the context lasts."""
+    return closing(Database(dsn))
+
+
 @contextmanager
-def connect(dsn: str) -> Iterator[Database]:
-    """Open a connection for as long as the context lasts. Every statement is its own transaction."""
-    with ThreadPoolExecutor(1, thread_name_prefix="nuncius-store") as thread:
-        runner = asyncio.Runner()
-        try:
-            connection = thread.submit(runner.run, _connect(dsn)).result()
-            try:
-                yield Database(runner, thread, connection)
-            finally:
-                thread.submit(runner.run, _close(connection)).result()
-        finally:
-            thread.submit(runner.close).result()
+def alone(dsn: str, lock: int, busy: PipelineError) -> Iterator[Database]:
+    """Open a connection that holds the lock of this number. Raise `busy` if another one holds it."""
+    with connect(dsn) as database:
+        if not database.value(_EXCLUDE, lock):
+            raise busy
+        yield database  # the lock goes with the connection
 
 
 async def _connect(dsn: str) -> Connection:

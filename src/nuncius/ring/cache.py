@@ -23,7 +23,7 @@ class Fill:
 
 
 @dataclass(slots=True)
-class Entry:
+class CachedKey:
     value: Value
     until: float
     size: int
@@ -34,7 +34,7 @@ class Cache:
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
-        self._entries: OrderedDict[tuple[bool, str], Entry] = OrderedDict()
+        self._entries: OrderedDict[tuple[bool, str], CachedKey] = OrderedDict()
         self._fills: dict[str, set[Fill]] = {}
         self._closed: dict[str, int] = {}
         self.bytes = 0
@@ -84,7 +84,7 @@ class Cache:
             return
         if name in self._entries:
             self._remove(name)
-        self._entries[name] = Entry(value, until, size)
+        self._entries[name] = CachedKey(value, until, size)
         self.bytes += size
         while self.bytes > self._most:
             self._remove(next(iter(self._entries)))

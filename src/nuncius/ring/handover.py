@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from nuncius.ring.members import RETRY_SECONDS, RING, ring_note
 from nuncius.ring.owner import Owner
 from nuncius.ring.peers import Connect
-from nuncius.ring.ring import Place, Range, Ring
-from nuncius.ring.storage import NoAnswer, StorageError
+from nuncius.ring.ring import Range, Ring, RingPlace
+from nuncius.ring.storage import OwnerSilent, StorageError
 from nuncius.ring.storage_ring import RingStorage
 from nuncius.store.calls.keys import KeyRow, Keys
 from nuncius.store.errors import StoreError
@@ -48,7 +48,7 @@ class Handover:
         self._changing = asyncio.Lock()
         self._joining = asyncio.Lock()
 
-    async def join(self, places: Sequence[Place]) -> Ring:
+    async def join(self, places: Sequence[RingPlace]) -> Ring:
         """Admit a node, as the master. Return the ring when every node has it."""
         async with self._joining:
             ring = self._storage.ring
@@ -125,7 +125,7 @@ class Handover:
         await self._keys.adopt([(stretch.first, stretch.last) for stretch in forget], rows)
 
 
-async def join(me: Sequence[Place], master: str, connect: Connect) -> Ring:
+async def join(me: Sequence[RingPlace], master: str, connect: Connect) -> Ring:
     """Ask the master every second to admit the new node."""
     complained = False
     while True:
@@ -133,7 +133,7 @@ async def join(me: Sequence[Place], master: str, connect: Connect) -> Ring:
             return await connect(master).join(me)
         except CannotJoin:
             raise
-        except (NoAnswer, StorageError) as error:
+        except (OwnerSilent, StorageError) as error:
             if not complained:
                 complained = True
                 log.warning("joining takes another try", extra={"master": master, "error": str(error)})

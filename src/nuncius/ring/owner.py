@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager, suppress
 
 from nuncius.broker import future
 from nuncius.ring.cache import Cache, Fill, Value
-from nuncius.ring.leases import LEASE_SECONDS, Leases
-from nuncius.ring.peers import Found
+from nuncius.ring.leases import LEASE_SECONDS, KeyLeases
+from nuncius.ring.peers import KeyFound
 from nuncius.ring.ring import Range, hash_of
-from nuncius.ring.storage import Refused
+from nuncius.ring.storage import KeyRefused
 from nuncius.store.calls.keys import APPEND, REMOVE, Keys, Mention, ReadCall, WriteCall
 from nuncius.store.errors import StoreError
 
@@ -27,7 +27,7 @@ class NotMine(Exception):
 
 
 class Owner:
-    def __init__(self, keys: Keys, leases: Leases | None, *, memory: int = MEMORY) -> None:
+    def __init__(self, keys: Keys, leases: KeyLeases | None, *, memory: int = MEMORY) -> None:
         """Own keys. Without leases, and so without memory, several nodes may own the same keys in one
         store."""
         self._keys = keys
@@ -49,7 +49,7 @@ class Owner:
 
     async def read(
         self, lists: bool, keys: Sequence[str], wants: Sequence[bool] | None = None, client: str = ""
-    ) -> list[Found]:
+    ) -> list[KeyFound]:
         """Read values or lists, with leases where they are wanted and available."""
         if self._leaving:
             for key in keys:
@@ -81,7 +81,7 @@ class Owner:
             if departures != self._departures:  # keys may have left before they were read
                 raise NotMine
         return [
-            Found(value, self._lease(keys[n], wants, n, client, fills) if value is not None else 0)
+            KeyFound(value, self._lease(keys[n], wants, n, client, fills) if value is not None else 0)
             for n, value in enumerate(found)
         ]
 
@@ -193,9 +193,9 @@ def check(kind: int, key: str, item: str, mention: Mention | None) -> None:
     """Refuse keys and values that are too large for PostgreSQL or memory, before they enter a batch."""
     for name in (key,) if mention is None else (key, mention.list_key):
         if len(name.encode("utf-8", "surrogateescape")) > MAX_KEY:
-            raise Refused(f"a key has at most {MAX_KEY} bytes")
+            raise KeyRefused(f"a key has at most {MAX_KEY} bytes")
     if len(item) > MAX_VALUE or (mention is not None and len(mention.body) > MAX_VALUE):
         what = "list item" if kind in (APPEND, REMOVE) else "value"
-        raise Refused(f"a {what} has at most {MAX_VALUE} bytes")
+        raise KeyRefused(f"a {what} has at most {MAX_VALUE} bytes")
     if mention is not None and hash_of(mention.list_key) != hash_of(key):
-        raise Refused("a post and its list have the same part before the colon")
+        raise KeyRefused("a post and its list have the same part before the colon")

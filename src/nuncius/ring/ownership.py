@@ -13,13 +13,17 @@ from collections.abc import Callable
 from nuncius.ring.storage import StorageError
 from nuncius.store.connecting import CONNECTION_ERRORS
 from nuncius.store.errors import StoreUnavailable
+from nuncius.store.queries import query
 from nuncius.store.store import Store
 
 log = logging.getLogger(__name__)
 
-LOCK = 78013
 PATIENCE = 5.0  # seconds that the connection of a killed process may take to end
 PAUSE = 0.1
+
+OWN = query("ring", "own")
+SHARE = query("ring", "share")
+WAIT_FOR_WRITES = query("ring", "wait_for_writes")
 
 
 class OwnedByAnother(StorageError):
@@ -29,7 +33,7 @@ class OwnedByAnother(StorageError):
 class Ownership:
     def __init__(self, store: Store, *, shared: bool, lost: Callable[[Exception], None]) -> None:
         self._lane = store.lane("keys owner")
-        self._lock = f"select pg_try_advisory_lock{'_shared' if shared else ''}({LOCK}, 0)"
+        self._lock = SHARE if shared else OWN
         self._shared = shared
         self._lost = lost
         self._gone = asyncio.Event()
@@ -49,9 +53,7 @@ class Ownership:
                 )
             await asyncio.sleep(PAUSE)
         if not self._shared:
-            await connection.execute(
-                f"select pg_advisory_lock({LOCK}, 1); select pg_advisory_unlock({LOCK}, 1)"
-            )
+            await connection.execute(WAIT_FOR_WRITES)
         self._gone.clear()
         connection.add_termination_listener(self._ended)
 

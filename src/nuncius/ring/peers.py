@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from nuncius.ring.cache import Value
-from nuncius.ring.ring import Place, Range, Ring
-from nuncius.ring.storage import NoAnswer
+from nuncius.ring.ring import Range, Ring, RingPlace
+from nuncius.ring.storage import OwnerSilent
 from nuncius.store.calls.keys import APPEND, POST, PUT, RAISE, REMOVE, KeyRow, Mention
 
 
-class Unreached(NoAnswer):
+class Unreached(OwnerSilent):
     """The node could not be asked at all; nothing has happened."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class KeyFound:
     """An owner's answer for a key: its value or list, or None, and for how long that may be kept."""
 
     value: Value | None
@@ -25,14 +25,14 @@ class Found:
 @dataclass(frozen=True, slots=True)
 class Registered:
     ready: bool
-    places: Sequence[Place] = ()
+    places: Sequence[RingPlace] = ()
     version: int = 1
 
 
-class Peer(Protocol):
+class RingPeer(Protocol):
     async def read(
         self, lists: bool, keys: Sequence[str], wants: Sequence[bool], client: str
-    ) -> Sequence[Found]:
+    ) -> Sequence[KeyFound]:
         """Return values or lists, with a lease for `client` where one is wanted and granted."""
 
     async def write(self, kind: int, key: str, item: str, mention: Mention | None) -> int:
@@ -41,12 +41,12 @@ class Peer(Protocol):
     async def revoke(self, key: str) -> bool:
         """Drop a key from the cache. True means that nothing of it is kept."""
 
-    async def register(self, places: Sequence[Place]) -> Registered: ...
+    async def register(self, places: Sequence[RingPlace]) -> Registered: ...
 
     async def ring(self) -> Ring | None:
         """Return the ring that the node is in, or None."""
 
-    async def join(self, places: Sequence[Place]) -> Ring:
+    async def join(self, places: Sequence[RingPlace]) -> Ring:
         """Ask the master to admit a node to a running ring. Returns when it is admitted."""
 
     async def hand_over(self, ring: Ring) -> None:
@@ -56,7 +56,7 @@ class Peer(Protocol):
         """Take over keys that the node owns from now on."""
 
 
-Connect = Callable[[str], Peer]
+Connect = Callable[[str], RingPeer]
 """Returns the peer at an address."""
 
 __all__ = [
@@ -66,10 +66,10 @@ __all__ = [
     "RAISE",
     "REMOVE",
     "Connect",
-    "Found",
+    "KeyFound",
     "KeyRow",
     "Mention",
-    "Peer",
     "Registered",
+    "RingPeer",
     "Unreached",
 ]

@@ -45,7 +45,7 @@ def more_ids(node_id: int, count: int) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class RingPlace:
     """One id of a node."""
 
     node_id: int
@@ -64,11 +64,11 @@ class Range:
 
 
 class Ring:
-    def __init__(self, places: Iterable[Place], version: int = 1) -> None:
-        by_id: dict[int, Place] = {}
+    def __init__(self, places: Iterable[RingPlace], version: int = 1) -> None:
+        by_id: dict[int, RingPlace] = {}
         for place in places:
             by_id.setdefault(place.node_id, place)
-        self.places: Sequence[Place] = sorted(by_id.values())
+        self.places: Sequence[RingPlace] = sorted(by_id.values())
         self.version = version
         self.ids = [place.node_id for place in self.places]
         self._owners = [place.host_port for place in self.places]
@@ -86,7 +86,7 @@ class Ring:
         """The addresses of all nodes, each once."""
         return list(dict.fromkeys(self._owners))
 
-    def with_places(self, places: Iterable[Place]) -> "Ring":
+    def with_places(self, places: Iterable[RingPlace]) -> "Ring":
         """Return the next version of the ring, with more ids. Ids that are taken keep their node."""
         return Ring([*self.places, *places], self.version + 1)
 

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Protocol
 
 
-class Status(IntEnum):
+class StorageStatus(IntEnum):
     """The storage server's answers, with the numbers of its protocol."""
 
     OK = 0
@@ -25,11 +25,11 @@ class StorageError(Exception):
     """Base of the storage layer's own errors."""
 
 
-class Refused(StorageError):
+class KeyRefused(StorageError):
     """The key or the value is not allowed; nothing was stored."""
 
 
-class NoAnswer(StorageError):
+class OwnerSilent(StorageError):
     """The owner of a key cannot be reached, or stopped before it answered: the operation may or may not have
     happened."""
 
@@ -63,10 +63,10 @@ class Storage(Protocol):
     async def get_list(self, key: str) -> list[str]:
         """Return the items in the order in which they were added; empty also if the list does not exist."""
 
-    async def append(self, key: str, item: str) -> Status:
+    async def append(self, key: str, item: str) -> StorageStatus:
         """Append an item. Return OK or ITEM_EXISTS. Creates the list if it does not exist."""
 
-    async def remove(self, key: str, item: str) -> Status:
+    async def remove(self, key: str, item: str) -> StorageStatus:
         """Remove an item. Return OK, KEY_NOT_FOUND or ITEM_NOT_FOUND."""
 
     async def get_many(self, keys: Sequence[str]) -> list[str | None]:

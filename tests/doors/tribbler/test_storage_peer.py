@@ -33,10 +33,10 @@ from nuncius.ring import handover as ring_handover
 from nuncius.ring import members as ring_members
 from nuncius.ring.handover import CannotJoin
 from nuncius.ring.members import CannotRegister
-from nuncius.ring.peers import Found, Mention, Unreached
-from nuncius.ring.ring import Place, Ring
+from nuncius.ring.peers import KeyFound, Mention, Unreached
+from nuncius.ring.ring import Ring, RingPlace
 from nuncius.ring.settings import RingSettings
-from nuncius.ring.storage import NoAnswer, Refused, StorageError
+from nuncius.ring.storage import KeyRefused, OwnerSilent, StorageError
 from nuncius.store.calls.keys import POST, PUT, RAISE, REMOVE
 from racing import until
 
@@ -130,7 +130,7 @@ async def test_editions(broker: Broker, form: type[GetArgs | ClientGetArgs], und
         await peer.write(PUT, "k", "v", None)
         for _ in range(2):
             reads = [peer.read(False, ["k"], [True], "localhost:1") for _ in range(10)]
-            assert await asyncio.gather(*reads) == 10 * [[Found("v")]]
+            assert await asyncio.gather(*reads) == 10 * [[KeyFound("v")]]
         assert door.wishes == 20 * [understood]
         with pytest.raises(StorageError, match="a Go error"):
             await peer.read(False, ["error"], [True], "localhost:1")
@@ -142,8 +142,8 @@ async def test_editions(broker: Broker, form: type[GetArgs | ClientGetArgs], und
 async def test_a_node_that_knows_only_the_plain_methods(peer: RpcPeer, go_node: GoNode) -> None:
     """Many keys are asked for one by one; a post is a put and an append, and a number is put as it comes."""
     assert await peer.write(PUT, "k", "v", None) == 0
-    assert await peer.read(False, ["k", "none"], [False, False], "") == [Found("v"), Found(None)]
-    assert await peer.read(True, ["k", "none"], [False, False], "") == [Found(None), Found(None)]
+    assert await peer.read(False, ["k", "none"], [False, False], "") == [KeyFound("v"), KeyFound(None)]
+    assert await peer.read(True, ["k", "none"], [False, False], "") == [KeyFound(None), KeyFound(None)]
     assert await peer.write(POST, "u:1", "v", Mention("u:l", "1", "u", b"")) == 1
     assert await peer.write(RAISE, "u:n", "7", None) == 0
     assert (go_node.values, go_node.lists) == ({"k": "v", "u:1": "v", "u:n": "7"}, {"u:l": ["1"]})
@@ -163,20 +163,20 @@ async def test_a_holder_that_is_only_a_cache(broker: Broker) -> None:
 
 async def test_what_the_other_side_refuses(peer: RpcPeer) -> None:
     """Its errors arrive as ours, with its address."""
-    with pytest.raises(Refused):
+    with pytest.raises(KeyRefused):
         await peer.write(PUT, "full", "v", None)
     for call in (
         peer.read(False, ["error"], [False], ""),
         peer.write(REMOVE, "k", "v", None),
-        peer.hand_over(Ring([Place(1, "x")])),
+        peer.hand_over(Ring([RingPlace(1, "x")])),
         peer.take([], []),
     ):
         with pytest.raises(StorageError, match="localhost:"):
             await call
     with pytest.raises(CannotRegister, match="can't find method"):
-        await peer.register([Place(1, "x")])
+        await peer.register([RingPlace(1, "x")])
     with pytest.raises(StorageError):
-        await peer.join([Place(1, "x")])
+        await peer.join([RingPlace(1, "x")])
 
 
 async def test_a_node_that_goes_away(peer: RpcPeer, go_node: GoNode) -> None:
@@ -185,7 +185,7 @@ async def test_a_node_that_goes_away(peer: RpcPeer, go_node: GoNode) -> None:
     await until(lambda: go_node.calls)
     for wire in list(go_node.wires):
         wire.close()
-    with pytest.raises(NoAnswer, match="lost before the answer"):
+    with pytest.raises(OwnerSilent, match="lost before the answer"):
         await hanging
     assert await peer.write(PUT, "k", "v", None) == 0
     await go_node.close()
@@ -197,7 +197,7 @@ async def test_a_node_that_goes_away(peer: RpcPeer, go_node: GoNode) -> None:
 async def test_silence(go_node: GoNode) -> None:
     """A call may be given a time."""
     caller = RpcClient(f"localhost:{await go_node.open('localhost', 0)}")
-    with pytest.raises(NoAnswer, match=r"not answered for 0.01 seconds"):
+    with pytest.raises(OwnerSilent, match=r"not answered for 0.01 seconds"):
         await caller.call("StorageRPC.Get", GetArgs("hang"), GetReply, seconds=0.01)
     with pytest.raises(RpcError, match="gob"):
         await caller.call("StorageRPC.Put", PutArgs("full", "v"), Odd)
@@ -251,7 +251,7 @@ async def test_an_answer_that_makes_no_sense() -> None:
     over = asyncio.Event()
     server = await asyncio.start_server(answer, "localhost", 0)
     peer = RpcPeer(RpcClient(f"localhost:{server.sockets[0].getsockname()[1]}"))
-    with pytest.raises(NoAnswer, match="bad length"):
+    with pytest.raises(OwnerSilent, match="bad length"):
         await peer.revoke("k")
     await over.wait()
     server.close()
@@ -316,8 +316,8 @@ async def test_a_ring_over_real_connections(dsns: list[str], monkeypatch: pytest
         assert ring.version == 2
         assert len(ring.nodes) == 3
         with pytest.raises(CannotJoin):
-            await peer.join([Place(2**31, "x:1")])
-        answer = await peer.register([Place(1, "somebody:1")])
+            await peer.join([RingPlace(2**31, "x:1")])
+        answer = await peer.register([RingPlace(1, "somebody:1")])
         assert answer.ready
         assert list(answer.places) == list(ring.places)
 

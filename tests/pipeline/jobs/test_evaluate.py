@@ -11,8 +11,8 @@ from nuncius.bench.trace import CLIENT_COLUMNS
 from nuncius.doors.telesto.trace import NODE_COLUMNS, TraceFile
 from nuncius.pipeline import jobs
 from nuncius.pipeline.errors import InvalidOption
-from nuncius.pipeline.evaluation.report import Settings
-from nuncius.pipeline.evaluation.traces import NoTraces, Step, steps_in
+from nuncius.pipeline.evaluation.report import EvaluationSettings
+from nuncius.pipeline.evaluation.traces import NoTraces, TraceStep, steps_in
 from nuncius.pipeline.jobs.evaluate import evaluate
 from nuncius.pipeline.jobs.job import Context, Summary
 
@@ -130,7 +130,7 @@ def test_no_traces(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(NoTraces, match="set warmup and cooldown to less"):
         run(spark, traces=str(tmp_path))
     with pytest.raises(NoTraces, match="nothing to evaluate"):
-        evaluate(None, None, [Step("run", tmp_path)], Settings("t", 0, 0, 1, "client"))
+        evaluate(None, None, [TraceStep("run", tmp_path)], EvaluationSettings("t", 0, 0, 1, "client"))
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1 and no end"])

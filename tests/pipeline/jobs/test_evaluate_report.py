@@ -10,7 +10,7 @@ import pytest
 
 from nuncius.pipeline.evaluation import charts, report
 from nuncius.pipeline.evaluation.charts import Bar, Point, number, ticks
-from nuncius.pipeline.evaluation.report import Results, Settings, as_json, render
+from nuncius.pipeline.evaluation.report import EvaluationSettings, Results, as_json, render
 
 AXES: dict[str, Any] = {"x_label": "clients", "y_label": "ms"}
 
@@ -130,7 +130,7 @@ def results(*runs: dict[str, Any], **changes: Any) -> Results:
         for method in (None, "PutMessage")
         for low in (0.1, 1.0)
     ]
-    settings = Settings("traces", 2.0, 2.0, 1.0, "client")
+    settings = EvaluationSettings("traces", 2.0, 2.0, 1.0, "client")
     methods = [run | {"method": "PutMessage"} for run in runs]
     fields = {"runs": runs, "buckets": buckets, "histogram": bars, "methods": methods, **changes}
     return Results(settings, **fields)

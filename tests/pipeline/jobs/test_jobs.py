@@ -15,12 +15,12 @@ from nuncius.pipeline.errors import InvalidOption, PipelineError
 from nuncius.pipeline.explaining import explain
 from nuncius.pipeline.jobs.job import Context, Job, Summary
 from nuncius.pipeline.jobs.own import find, own_job
-from nuncius.pipeline.jobs.runs import JobFailed, Run, perform, runs
+from nuncius.pipeline.jobs.runs import JobFailed, JobRun, perform, runs
 from pipeline.filling import create, publish, value
 from pipeline.written import bodies, entries
 
 
-def last(dsn: str, job: str | None = None) -> Run:
+def last(dsn: str, job: str | None = None) -> JobRun:
     with place.connect(dsn) as db:
         return runs(db, job)[0]
 

@@ -27,7 +27,7 @@ from nuncius.cli.commands.pipeline import show as pipeline_show
 from nuncius.cli.output import Format
 from nuncius.pipeline import place
 from nuncius.pipeline.jobs.job import Context, Job, Summary
-from nuncius.pipeline.jobs.runs import Run, runs
+from nuncius.pipeline.jobs.runs import JobRun, runs
 from nuncius.pipeline.lake import Lake
 from nuncius.store.server import embedded
 from pipeline.cluster import until
@@ -64,7 +64,7 @@ def spoken(stderr: str) -> list[str]:
     return [line for line in _ORPHAN.sub("", stderr).splitlines() if "incubator" not in line]
 
 
-def last(dsn: str) -> Run:
+def last(dsn: str) -> JobRun:
     with place.connect(dsn) as db:
         return runs(db)[0]
 

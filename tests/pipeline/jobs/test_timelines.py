@@ -304,7 +304,7 @@ def test_retention(world: World) -> None:
 def test_settings(world: World, tmp_path: Path) -> None:
     """Settings that cannot be meant so are refused, and so is a second run beside the first."""
     for given, words in [
-        ({"every": "often"}, "every is a number of seconds"),
+        ({"every": "often"}, "every is a number from 1 on"),
         ({"ring": ","}, "which ring"),
         ({"stores": str(tmp_path)}, "no server runs in the data directory"),
         ({"stores": f"{world.ring.dsns[0]},{world.ring.dsns[0]}"}, "a store is named twice"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nuncius.ring.ring import Place, Ring
+from nuncius.ring.ring import Ring, RingPlace
 
 IDS = [(n + 1) * (2**32 // 3) - 1 for n in range(3)]
 
@@ -28,7 +28,7 @@ class Nodes:
 
     @property
     def ring(self) -> Ring:
-        return Ring([Place(node_id, address) for node_id, address in zip(IDS, self.stores, strict=True)])
+        return Ring([RingPlace(node_id, address) for node_id, address in zip(IDS, self.stores, strict=True)])
 
     async def hot_reads(self, user: str, seconds: float) -> float:
         """Return how many of a user's keys the last node reads per second."""

@@ -14,6 +14,7 @@ from nuncius.broker.background.duties import Duties
 from nuncius.broker.errors import NotFound
 from nuncius.broker.limits import check_name
 from nuncius.broker.names import Names
+from nuncius.store.queries import query
 from nuncius.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,12 @@ FLUSH_SECONDS = 2.0
 CHECK_SECONDS = 15.0
 TIDY_SECONDS = 60.0
 MOST_SHOWN = 100  # inactive actors in a line of the log
+
+HEALTH = query("actors", "health")
+COUNT_INACTIVE = query("actors", "count_inactive")
+UNREAD = query("actors", "unread")
+TOPICS = query("topics", "names")
+ANSWER = query("store", "answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +75,7 @@ class Actors:
     async def register_producer(self, topic: str) -> NumberedProducer:
         """Register a new producer. Create its topic if it does not exist."""
         check_name("topic", topic)
-        rows = await self._store.execute("select nuncius.register_producer($1)", topic)
+        rows = await self._store.call_once("register_producer", topic)
         producer = NumberedProducer(rows[0][0], topic)
         self.producers.learn(str(producer.producer_id), producer)
         self.touch(PRODUCER, producer.producer_id)
@@ -76,7 +83,7 @@ class Actors:
 
     async def register_consumer(self, topic: str) -> int | None:
         """Register a consumer that reads from the topic's beginning. None if there is no such topic."""
-        rows = await self._store.execute("select nuncius.register_consumer($1)", topic)
+        rows = await self._store.call_once("register_consumer", topic)
         consumer_id: int | None = rows[0][0]
         if consumer_id is not None:
             self.touch(CONSUMER, consumer_id)
@@ -89,16 +96,14 @@ class Actors:
 
     async def _find_producer(self, name: str) -> NumberedProducer:
         number = _number(name)
-        rows = await self._store.query("select topic_name from nuncius.find_producer($1)", number)
+        rows = await self._store.call("find_producer", number)
         if not rows:
             raise NoSuchProducer(f"there is no producer {name}")
         return NumberedProducer(number, rows[0][0])
 
     async def _find_consumer(self, name: str) -> NumberedConsumer:
         number = _number(name)
-        rows = await self._store.query(
-            "select topic_name, subscription_id from nuncius.find_consumer($1)", number
-        )
+        rows = await self._store.call("find_consumer", number)
         if not rows:
             raise NoSuchConsumer(f"there is no consumer {name}")
         return NumberedConsumer(number, *rows[0])
@@ -118,9 +123,9 @@ class Actors:
         """Write the activity since the last flush to the store."""
         active, self._active = self._active, {}
         try:
-            await self._store.query("select nuncius.note_brokers()")
-            await self._store.query(
-                "select nuncius.note_activity($1, $2, $3)",
+            await self._store.call("note_brokers")
+            await self._store.call(
+                "note_activity",
                 [kind for kind, _ in active],
                 [actor_id for _, actor_id in active],
                 [datetime.fromtimestamp(when, UTC) for when in active.values()],
@@ -133,11 +138,9 @@ class Actors:
     async def check(self) -> int:
         """Log the actors that became inactive since the last check. Return how many."""
         await self.flush()
-        rows = await self._store.query(
-            "select kind, actor_id from nuncius.note_inactive($1)", self.inactive_after
-        )
+        rows = await self._store.call("note_inactive", self.inactive_after)
         silent: dict[str, list[int]] = {}
-        for kind, actor_id in rows:
+        for kind, actor_id, _ in rows:
             silent.setdefault(kind, []).append(actor_id)
         for kind, ids in silent.items():
             shown = ",".join(map(str, sorted(ids)[:MOST_SHOWN]))
@@ -145,53 +148,42 @@ class Actors:
         return len(rows)
 
     async def tidy(self) -> int:
-        rows = await self._store.query("select nuncius.tidy_actors()")
+        rows = await self._store.call("tidy_actors")
         removed: int = rows[0][0]
         return removed
 
     async def health(self, *, only_inactive: bool = False, limit: int = 1000) -> Sequence[Activity]:
         """List the last activity of actors, the longest silent first."""
         await self.flush()
-        rows = await self._store.query(
-            "select * from nuncius.list_actors($1) where not ($2 and is_active)"
-            " order by last_active, kind, actor_id limit $3",
-            self.inactive_after,
-            only_inactive,
-            limit,
-        )
+        rows = await self._store.query(HEALTH, self.inactive_after, only_inactive, limit)
         return [Activity(*row) for row in rows]
 
     async def count_inactive(self) -> int:
         """Return how many actors are inactive."""
-        rows = await self._store.query(
-            "select count(*) from nuncius.list_actors($1) where not is_active", self.inactive_after
-        )
+        rows = await self._store.query(COUNT_INACTIVE, self.inactive_after)
         inactive: int = rows[0][0]
         return inactive
 
     async def topics(self) -> list[str]:
         """Return the names of all topics, in order of creation."""
-        rows = await self._store.query("select topic_name from nuncius.topics order by topic_id")
+        rows = await self._store.query(TOPICS)
         return [row[0] for row in rows]
 
     async def size(self, consumer: NumberedConsumer) -> int:
         """Return how many messages the consumer has not read yet."""
         self.touch(CONSUMER, consumer.consumer_id)
-        rows = await self._store.query(
-            "select coalesce(sum(next - position), 0)::bigint from nuncius.positions_of($1)",
-            [consumer.subscription_id],
-        )
+        rows = await self._store.query(UNREAD, consumer.subscription_id)
         unread: int = rows[0][0]
         return unread
 
     async def fullness(self, topic: str) -> tuple[dict[int, int], int]:
         """Return the next offset of each partition of a topic, and how many messages the topic holds."""
-        rows = await self._store.query("select partition, next, held from nuncius.fullness($1)", topic)
+        rows = await self._store.call("fullness", topic)
         return {row[0]: row[1] for row in rows}, sum(row[2] for row in rows)
 
     async def answers(self) -> None:
         """Return when the store has answered."""
-        await self._store.query("select 1")
+        await self._store.query(ANSWER)
 
 
 def _number(name: str) -> int:

@@ -58,19 +58,14 @@ class Duties:
 
     async def collect(self) -> int:
         """Apply retention, and remove the entries it has passed, until there is nothing left to do."""
-        return await self._until_done("select nuncius.collect()")
+        removed = 0
+        while step := (await self._store.call("collect"))[0][0]:
+            removed += step
+        return removed
 
     async def tidy(self) -> int:
-        rows = await self._store.query("select nuncius.tidy()")
+        rows = await self._store.call("tidy")
         return rows[0][0] or 0
-
-    async def _until_done(self, sql: str) -> int:
-        removed = 0
-        while True:
-            step: int | None = (await self._store.query(sql))[0][0]
-            if not step:
-                return removed
-            removed += step
 
     async def _repeat(
         self, duty: str, seconds: float, work: Callable[[], Awaitable[int]], sooner: asyncio.Event

@@ -17,6 +17,7 @@ from nuncius.broker.background.tasks import BackgroundWork
 from nuncius.store.connecting import CONNECTION_ERRORS
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreUnavailable
+from nuncius.store.queries import procedure, query
 from nuncius.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -26,18 +27,11 @@ LOOK_SECONDS = 2.0
 # When the server was away, all nodes reconnect at about the same time. For this long none counts as dead.
 GRACE_SECONDS = 3.0
 
-# Every node holds this lock shared, on its listening connection, as long as it lives.
-PRESENT = "select pg_advisory_lock_shared(78007, 0)"
-# And a lock of its own, on the number under which it holds leases and subscriptions.
-NEW_HOLDER = "select nextval(pg_get_serial_sequence('nuncius.holders', 'holder'))::integer"
-HOLD = "select pg_try_advisory_lock(78009, $1)"
-HOLDS = "insert into nuncius.holders values ($1) on conflict do nothing"
-ARRIVED = "select pg_notify('nuncius', 'n')"
-HOW_MANY = (
-    "select count(*) from pg_locks where locktype = 'advisory' and classid = 78007 and granted"
-    " and database = (select oid from pg_database where datname = current_database())"
-)
-ANNOUNCE = "select nuncius.announce($1, $2)"
+ENTER = query("nodes", "enter")
+NEW_HOLDER = query("nodes", "new_holder")
+HOLD = query("nodes", "hold")
+NOTE_HOLDER = query("nodes", "note_holder")
+COUNT = query("nodes", "count")
 
 
 class Listener:
@@ -104,7 +98,7 @@ class Listener:
                 queues, self._queues = self._queues, set()
                 try:
                     connection = await self._mouth.connection()
-                    await connection.fetch(ANNOUNCE, list(topics), list(queues))
+                    await connection.fetch(procedure("announce", 2), list(topics), list(queues))
                 except StoreUnavailable:
                     pass  # other nodes look by themselves every now and then
                 except CONNECTION_ERRORS:
@@ -117,12 +111,11 @@ class Listener:
         if connection is not self._connection:
             connection.add_termination_listener(lambda _: self._count_again.set())
             await connection.add_listener(CHANNEL, self._heard)
-            await connection.fetch(PRESENT)
-            await connection.fetch(ARRIVED)
+            await connection.fetch(ENTER)
             self._connection = connection
         if connection is not self._held_on:
             await self._hold(connection)
-        self.nodes = await connection.fetchval(HOW_MANY)
+        self.nodes = await connection.fetchval(COUNT)
 
     async def _hold(self, connection: Connection) -> None:
         """Take the lock on this node's number. If the server has not noticed yet that the last connection is
@@ -135,7 +128,7 @@ class Listener:
         else:
             if not await connection.fetchval(HOLD, self.holder):
                 return
-        await connection.execute(HOLDS, self.holder)
+        await connection.execute(NOTE_HOLDER, self.holder)
         self._held_on = connection
         self._held_since = asyncio.get_running_loop().time()
 

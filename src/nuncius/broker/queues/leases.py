@@ -10,7 +10,7 @@ from nuncius.broker.background.listener import Listener
 from nuncius.broker.caller import NODE, Caller
 from nuncius.broker.errors import InvalidInput
 from nuncius.broker.limits import Limits
-from nuncius.store.calls.leasing import RECLAIM, RELEASE, RETURN, SETTLE, LeaseCall, Releasing, settle
+from nuncius.store.calls.leasing import RELEASE, SETTLE, LeaseCall, Releasing, settle
 from nuncius.store.calls.taking import Taker
 from nuncius.store.driver import Connection
 from nuncius.store.store import Store
@@ -141,11 +141,13 @@ class Leases:
         await self._reclaim()
         total = 0
         while True:
-            row = (await self._store.query(RETURN, *self._retry, self._listener.may_judge))[0]
-            if not row["moved"]:
+            ((moved, queues),) = await self._store.call(
+                "return_leases", *self._retry, self._listener.may_judge
+            )
+            if not moved:
                 return total
-            total += row["moved"]
-            for queue_id in set(row["queues"]):  # the store notifies other nodes
+            total += moved
+            for queue_id in set(queues):  # the store notifies other nodes
                 self._look_again(queue_id)
 
     async def _reclaim(self) -> None:
@@ -154,7 +156,8 @@ class Leases:
         while self._leaser.lost:
             self._lost[self._leaser.lost.popleft()] = now + LOST_SECONDS
         if self._lost:
-            rows = await self._store.query(RECLAIM, self._listener.holder, list(self._lost), self._retry[1])
+            lost = list(self._lost)
+            rows = await self._store.call("reclaim_leases", self._listener.holder, lost, self._retry[1])
             self.came_back(rows[0][0])
             self._lost = {batch: until for batch, until in self._lost.items() if until > now}
 

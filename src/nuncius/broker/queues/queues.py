@@ -35,19 +35,17 @@ from nuncius.broker.topics.topics import PER_ENTRY
 from nuncius.store.calls.exchanging import Exchange, is_take
 from nuncius.store.calls.putting import Letter, MissingQueues, PutCall, Stored, put_into_all
 from nuncius.store.calls.taking import BY_PRIORITY, BY_TIME, Leased, Message, Taker
+from nuncius.store.queries import query
 from nuncius.store.store import Store
 
 log = logging.getLogger(__name__)
 
-BROWSE = (
-    "select message_id, queue_id, sender_id, receiver_id, context, priority,"
-    " (date_part('epoch', time_of_arrival) * 1000000)::bigint, message, headers::text"
-    " from (select *, sum(octet_length(message)) over (order by message_id) - octet_length(message)"
-    "  as bytes_before from nuncius.browse_queues($1, $2, $3)) m"
-    " where bytes_before < $4 order by message_id"
-)
 BROWSE_BYTES = 8 << 20
 CONTEXTS_AT_ONCE = 100
+
+DESCRIBE = query("queues", "describe")
+BROWSE = query("queues", "browse")
+CONTEXTS = query("queues", "contexts")
 
 
 def _is_not() -> bool:
@@ -203,35 +201,19 @@ class Queues:
         """Take up to `limit` messages that the receiver may see, and wait up to `wait` seconds for the first.
         `done` gets a list of Message, empty if there was none, or an exception. Nothing is taken while
         `is_stalled` returns True; call `resume` when the caller reads again."""
-        return self._take_soon(
-            queue_id, receiver, sender, context, mode, limit, wait, done, caller, False, is_stalled
+        until = self._loop.time() + wait
+        return self._enter(
+            Waiter(queue_id, receiver, sender, context, mode, limit, until, done, caller, False, is_stalled)
         )
 
-    def _take_soon(
-        self,
-        queue_id: int,
-        receiver: int,
-        sender: int,
-        context: int,
-        mode: int,
-        limit: int,
-        wait: float,
-        done: Callable[[Any], None],
-        caller: Caller,
-        leased: bool,
-        is_stalled: Callable[[], bool],
-    ) -> Waiter:
-        if mode not in (BY_PRIORITY, BY_TIME):
+    def _enter(self, waiter: Waiter) -> Waiter:
+        if waiter.mode not in (BY_PRIORITY, BY_TIME):
             raise InvalidInput("a queue is read by priority (1) or by time (2)")
-        if not 1 <= limit <= self._limits.max_batch:
+        if not 1 <= waiter.limit <= self._limits.max_batch:
             raise InvalidInput(f"take 1 to {self._limits.max_batch} messages")
-        check_int32("a receiver", receiver)
-        check_int32("a sender", sender)
-        check_int32("a context", context)
-        deadline = self._loop.time() + wait
-        waiter = Waiter(
-            queue_id, receiver, sender, context, mode, limit, deadline, done, caller, leased, is_stalled
-        )
+        check_int32("a receiver", waiter.receiver)
+        check_int32("a sender", waiter.sender)
+        check_int32("a context", waiter.context)
         self._room.enter(waiter)
         return waiter
 
@@ -248,8 +230,9 @@ class Queues:
     ) -> Waiter:
         """Take by priority, like `take_soon`, for a reader that acknowledges. `done` gets a list of Leased;
         their messages stay in the store until they are settled or released."""
-        return self._take_soon(
-            queue_id, receiver, 0, 0, BY_PRIORITY, limit, wait, done, caller, True, is_stalled
+        until = self._loop.time() + wait
+        return self._enter(
+            Waiter(queue_id, receiver, 0, 0, BY_PRIORITY, limit, until, done, caller, True, is_stalled)
         )
 
     def _give_up(self, leased: Sequence[Leased]) -> None:
@@ -302,10 +285,7 @@ class Queues:
 
     async def _new_context(self) -> int:
         if not self._contexts:
-            rows = await self._store.query(
-                "select nextval('nuncius.contexts') from generate_series(1, $1)", CONTEXTS_AT_ONCE
-            )
-            self._contexts.extend(row[0] for row in rows)
+            self._contexts.extend(row[0] for row in await self._store.query(CONTEXTS, CONTEXTS_AT_ONCE))
         return self._contexts.popleft()
 
     # Looking after
@@ -313,7 +293,7 @@ class Queues:
     async def create(self, name: str, *, caller: Caller = NODE) -> Queue:
         check_name("queue", name)
         try:
-            rows = await self._store.execute("select * from nuncius.create_queue($1)", name)
+            rows = await self._store.call_once("create_queue", name)
         except asyncpg.UniqueViolationError:
             raise AlreadyExists(f"there is a queue {name!r} already") from None
         caller.log(log, "queue created", queue=name)
@@ -331,53 +311,44 @@ class Queues:
 
     async def find(self, name: str) -> Queue:
         check_name("queue", name)
-        rows = await self._store.query("select * from nuncius.get_queue_id($1)", name)
+        rows = await self._store.call("get_queue_id", name)
         if not rows:
             raise NoSuchQueue(f"there is no queue {name!r}")
         return Queue(*rows[0])
 
     async def find_by_id(self, queue_id: int) -> Queue:
         check_int32("a queue id", queue_id)
-        rows = await self._store.query("select * from nuncius.get_queue_name($1)", queue_id)
+        rows = await self._store.call("get_queue_name", queue_id)
         if not rows:
             raise NoSuchQueue(f"there is no queue {queue_id}")
         return Queue(*rows[0])
 
     async def all(self) -> list[Queue]:
-        return [Queue(*row) for row in await self._store.query("select * from nuncius.list_queues()")]
+        return [Queue(*row) for row in await self._store.call("list_queues")]
 
     async def active(self, client_id: int) -> list[Queue]:
         """List the queues that have messages for this client."""
-        rows = await self._store.query("select * from nuncius.get_active_queues($1)", client_id)
-        return [Queue(*row) for row in rows]
+        return [Queue(*row) for row in await self._store.call("get_active_queues", client_id)]
 
     async def info(self, names: Sequence[str] | None = None) -> list[QueueInfo]:
         """Return the queues of those names, or all, with depth and oldest message."""
-        rows = await self._store.query(
-            "select q.queue_id, q.queue_name, count(m.queue_id),"
-            " (date_part('epoch', min(m.time_of_arrival)) * 1000000)::bigint"
-            " from nuncius.find_queues(null, $1) q left join nuncius.messages m using (queue_id)"
-            " group by 1, 2 order by 2",
-            names,
-        )
-        return [QueueInfo(*row) for row in rows]
+        return [QueueInfo(*row) for row in await self._store.query(DESCRIBE, names)]
 
     async def browse(self, queue_id: int, *, after: int = 0, limit: int = 100) -> list[Message]:
         """List messages of a queue, oldest first, without taking them. Large messages make the list shorter
         than the limit, but never empty."""
         check_int64("a message id", after)
         limit = min(limit, self._limits.max_batch)
-        rows = await self._store.query(BROWSE, [queue_id], after, limit, BROWSE_BYTES)
+        rows = await self._store.query(BROWSE, queue_id, after, limit, BROWSE_BYTES)
         return [Message(*row) for row in rows]
 
     async def purge(self, queue_id: int, *, caller: Caller = NODE) -> int:
-        rows = await self._store.execute("select nuncius.purge_queues($1)", [queue_id])
-        removed: int = rows[0][0]
+        removed: int = (await self._store.call_once("purge_queues", [queue_id]))[0][0]
         caller.log(log, "queue purged", queue_id=queue_id, messages=removed)
         return removed
 
     async def delete(self, queue_id: int, *, caller: Caller = NODE) -> None:
-        rows = await self._store.execute("select nuncius.delete_queue($1)", queue_id)
+        rows = await self._store.call_once("delete_queue", queue_id)
         self.names.forget_all()
         if rows[0][0] is None:
             raise NoSuchQueue(f"there is no queue {queue_id}")

@@ -16,7 +16,6 @@ from nuncius.broker.errors import InvalidInput, NotHeld
 from nuncius.broker.limits import Limits
 from nuncius.broker.queues.leases import clean
 from nuncius.broker.queues.queues import Queues
-from nuncius.store.calls.leasing import EXTEND_TIMED, RELEASE_TIMED, SETTLE_TIMED, TIME
 from nuncius.store.calls.taking import Leased
 from nuncius.store.store import Store
 
@@ -64,7 +63,7 @@ class TimedLeases:
     async def _begin(self, found: Sequence[Leased], seconds: float) -> list[Leased]:
         """Give leases an end time. Return those still held: a node that was considered dead has lost some."""
         ids = [one.lease_id for one in found]
-        rows = await self._store.query(TIME, self._listener.holder, ids, seconds)
+        rows = await self._store.call("time_leases", self._listener.holder, ids, seconds)
         timed = set(rows[0][0])
         return [one for one in found if one.lease_id in timed]
 
@@ -75,7 +74,7 @@ class TimedLeases:
     async def settle(self, queue_id: int, lease_ids: Sequence[int], *, caller: Caller = NODE) -> None:
         """Acknowledge these leases. Raise NotHeld, and change nothing, if one of them is not held."""
         self._check(lease_ids)
-        rows = await self._store.execute(SETTLE_TIMED, queue_id, lease_ids)
+        rows = await self._store.call_once("settle_timed", queue_id, lease_ids)
         _refuse_if_any(rows[0][0])
         self.on_settled(caller, len(set(lease_ids)))
 
@@ -83,16 +82,17 @@ class TimedLeases:
         """Have all of these redelivered: at once and uncounted without a reason, else as failed attempts."""
         self._check(lease_ids)
         retry = (self._limits.retry_delay, self._limits.max_attempts)
-        rows = await self._store.execute(RELEASE_TIMED, queue_id, lease_ids, clean(reason), *retry)
-        _refuse_if_any(rows[0]["ended"])
-        self._queues.leases.came_back(rows[0]["queues"])
+        released = (queue_id, lease_ids, clean(reason))
+        ((ended, queues),) = await self._store.call_once("release_timed", *released, *retry)
+        _refuse_if_any(ended)
+        self._queues.leases.came_back(queues)
         if reason is not None:
             self._queues.leases.expect_retry()
 
     async def extend(self, queue_id: int, lease_ids: Sequence[int], seconds: float) -> None:
         """Extend all of these leases to so many seconds from now."""
         self._check(lease_ids)
-        rows = await self._store.execute(EXTEND_TIMED, queue_id, lease_ids, seconds)
+        rows = await self._store.call_once("extend_timed", queue_id, lease_ids, seconds)
         _refuse_if_any(rows[0][0])
 
     def _check(self, lease_ids: Sequence[int]) -> None:

@@ -34,11 +34,14 @@ from nuncius.store.calls.fetching import ELSEWHERE, GONE, Entries, FetchCall, fe
 from nuncius.store.calls.publishing import Placed, PublishCall, Shipment, partition_of
 from nuncius.store.driver import Connection
 from nuncius.store.errors import CallFailed
+from nuncius.store.queries import query
 from nuncius.store.store import Store
 
 log = logging.getLogger(__name__)
 
 PER_ENTRY = 200  # bytes of memory an accepted entry costs besides its body
+
+DESCRIBE = query("topics", "describe")
 
 
 class Topics:
@@ -276,7 +279,7 @@ class Topics:
         if not 1 <= partitions <= self._limits.max_partitions:
             raise InvalidInput(f"a topic has 1 to {self._limits.max_partitions} partitions")
         try:
-            await self._store.execute("select nuncius.create_topic($1, $2)", name, partitions)
+            await self._store.call_once("create_topic", name, partitions)
         except asyncpg.UniqueViolationError:
             raise AlreadyExists(f"there is a topic {name!r} already") from None
         caller.log(log, "topic created", topic=name, partitions=partitions)
@@ -285,14 +288,14 @@ class Topics:
         """Add partitions until the topic has so many. A topic that has more stays as it is."""
         if not 1 <= partitions <= self._limits.max_partitions:
             raise InvalidInput(f"a topic has 1 to {self._limits.max_partitions} partitions")
-        rows = await self._store.query("select nuncius.grow_topic($1, $2)", name, partitions)
+        rows = await self._store.call("grow_topic", name, partitions)
         if not rows[0][0]:
             raise NoSuchTopic(f"there is no topic {name!r}")
         self.names.forget(name)
         caller.log(log, "topic grown", topic=name, partitions=partitions)
 
     async def delete(self, name: str, *, caller: Caller = NODE) -> None:
-        rows = await self._store.execute("select nuncius.delete_topic($1)", name)
+        rows = await self._store.call_once("delete_topic", name)
         self.names.forget(name)
         if not rows[0][0]:
             raise NoSuchTopic(f"there is no topic {name!r}")
@@ -301,7 +304,7 @@ class Topics:
 
     async def purge(self, name: str, *, caller: Caller = NODE) -> int:
         """Make all entries of a topic unreadable. Return how many those were."""
-        purged: int | None = (await self._store.execute("select nuncius.purge_topic($1)", name))[0][0]
+        purged: int | None = (await self._store.call_once("purge_topic", name))[0][0]
         if purged is None:
             raise NoSuchTopic(f"there is no topic {name!r}")
         self._listener.on_catalogue()  # at once: readers of this node must not see purged entries
@@ -310,12 +313,8 @@ class Topics:
 
     async def set_retention(self, name: str, retention: Retention, *, caller: Caller = NODE) -> None:
         try:
-            rows = await self._store.query(
-                "select nuncius.set_retention($1, $2, $3, $4)",
-                name,
-                retention.mode,
-                retention.seconds,
-                retention.bytes,
+            rows = await self._store.call(
+                "set_retention", name, retention.mode, retention.seconds, retention.bytes
             )
         except asyncpg.CheckViolationError:
             raise InvalidInput(
@@ -327,13 +326,7 @@ class Topics:
 
     async def find(self, names: Sequence[str] | None = None) -> list[TopicInfo]:
         """Return the topics of those names, or all."""
-        rows = await self._store.query(
-            "select t.*, array(select row(first_offset, nuncius.next_offset(partition_id))"
-            " from nuncius.partitions p where p.topic_id = t.topic_id order by partition) as ends,"
-            " (select count(*) from nuncius.subscriptions s where s.topic_id = t.topic_id) as readers"
-            " from nuncius.find_topics($1) t",
-            names,
-        )
+        rows = await self._store.query(DESCRIBE, names)
         return [
             TopicInfo(
                 row["topic_name"],
@@ -347,7 +340,7 @@ class Topics:
 
     async def existing(self, name: str) -> Topic:
         """Return the topic of that name. Unlike publishing, do not create it."""
-        rows = await self._store.query("select * from nuncius.find_topics($1)", [name])
+        rows = await self._store.call("find_topics", [name])
         if not rows:
             raise NoSuchTopic(f"there is no topic {name!r}")
         stores = tuple(rows[0]["store_ids"])
@@ -360,5 +353,5 @@ class Topics:
 
     async def _ensure(self, name: str) -> Topic:
         check_name("topic", name)
-        await self._store.query("select nuncius.ensure_topic($1)", name)
+        await self._store.call("ensure_topic", name)
         return await self.existing(name)

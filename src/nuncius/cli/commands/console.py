@@ -91,14 +91,14 @@ def _obey() -> int:
     import msgspec
 
     from nuncius.cli.errors import explain
-    from nuncius.node.console_process import Orders, Report
+    from nuncius.node.console_process import ConsoleOrders, ConsoleReport
 
     def report(error: str = "") -> None:
-        sys.stdout.buffer.write(msgspec.json.encode(Report(error)) + b"\n")
+        sys.stdout.buffer.write(msgspec.json.encode(ConsoleReport(error)) + b"\n")
         sys.stdout.buffer.flush()
 
     with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as unbuffered:
-        orders = msgspec.json.decode(unbuffered.readline(), type=Orders)
+        orders = msgspec.json.decode(unbuffered.readline(), type=ConsoleOrders)
     _log(orders.log_level, orders.log_format)
     try:
         with socket.socket(fileno=orders.socket) as listening:

@@ -54,12 +54,12 @@ class Look(msgspec.Struct, array_like=True, gc=False):
     limit: int
 
 
-class Requests(msgspec.Struct, array_like=True, gc=False):
+class LinkRequests(msgspec.Struct, array_like=True, gc=False):
     sends: list[Send]
     looks: list[Look]
 
 
-class Sent(msgspec.Struct, array_like=True, gc=False):
+class LinkSent(msgspec.Struct, array_like=True, gc=False):
     id: int
     partition: int
     offset: int
@@ -67,23 +67,23 @@ class Sent(msgspec.Struct, array_like=True, gc=False):
     scattered: list[tuple[int, int]] | None
 
 
-class Found(msgspec.Struct, array_like=True, gc=False):
+class LinkFound(msgspec.Struct, array_like=True, gc=False):
     """Entries that were read; None if there are none yet."""
 
     id: int
     entries: Entries | None
 
 
-class Failed(msgspec.Struct, array_like=True, gc=False):
+class LinkFailed(msgspec.Struct, array_like=True, gc=False):
     id: int
     kind: str
     text: str
 
 
-class Answers(msgspec.Struct, array_like=True, gc=False):
-    sent: list[Sent]
-    found: list[Found]
-    failed: list[Failed]
+class LinkAnswers(msgspec.Struct, array_like=True, gc=False):
+    sent: list[LinkSent]
+    found: list[LinkFound]
+    failed: list[LinkFailed]
 
 
 _KINDS: dict[str, type[Exception]] = {
@@ -96,30 +96,30 @@ _KINDS: dict[str, type[Exception]] = {
 }
 
 
-def failure(number: int, error: Exception) -> Failed:
+def failure(number: int, error: Exception) -> LinkFailed:
     """Convert an exception for the other node. An unknown exception means that the outcome is unknown."""
     for kind, cls in _KINDS.items():
         if isinstance(error, cls):
-            return Failed(number, kind, str(error))
-    return Failed(number, "unknown", repr(error))
+            return LinkFailed(number, kind, str(error))
+    return LinkFailed(number, "unknown", repr(error))
 
 
-def error_of(failed: Failed) -> Exception:
+def error_of(failed: LinkFailed) -> Exception:
     return _KINDS.get(failed.kind, OutcomeUnknown)(failed.text)
 
 
 _encoder = msgspec.msgpack.Encoder()
 
 
-def encode(message: Requests | Answers) -> bytes:
+def encode(message: LinkRequests | LinkAnswers) -> bytes:
     frame = _encoder.encode(message)
     return _length.pack(len(frame)) + frame
 
 
-M = TypeVar("M", Requests, Answers)
+M = TypeVar("M", LinkRequests, LinkAnswers)
 
 
-class Decoder(Generic[M]):
+class LinkDecoder(Generic[M]):
     """Decodes frames from chunks of bytes. Raises ValueError for invalid input."""
 
     def __init__(self, kind: type[M]) -> None:
@@ -150,11 +150,3 @@ class Decoder(Generic[M]):
             at += 4 + length
             yield self._decode(memoryview(data)[at - length : at])
         self._buffer = bytearray(data[at:])
-
-
-def requests() -> Decoder[Requests]:
-    return Decoder(Requests)
-
-
-def answers() -> Decoder[Answers]:
-    return Decoder(Answers)

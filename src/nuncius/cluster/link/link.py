@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from nuncius.broker.model import Placed
 from nuncius.cluster.link import codec as link_codec
-from nuncius.cluster.link.codec import Look, Requests, Send
+from nuncius.cluster.link.codec import LinkAnswers, LinkDecoder, LinkRequests, Look, Send
 from nuncius.store.calls.fetching import FetchCall
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Forward:
         self.deadline = 0.0  # end of the search for a broker, if there is none
 
 
-class Link(asyncio.Protocol):
+class BrokerLink(asyncio.Protocol):
     """A connection to a broker, opened on first use. After a failure it `is_down` until `probe`
     reconnects."""
 
@@ -58,7 +58,7 @@ class Link(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._decoder = link_codec.answers()
+        self._decoder = LinkDecoder(LinkAnswers)
         self._last_id = 0
         self._counts: dict[tuple[str, int], int] = {}  # by topic and partition, on this connection
         self._forwards: dict[int, Forward] = {}
@@ -141,7 +141,7 @@ class Link(asyncio.Protocol):
             return
         for send in self._sends:
             self._forwards[send.id].was_sent = True
-        self._transport.write(link_codec.encode(Requests(self._sends, self._asks)))
+        self._transport.write(link_codec.encode(LinkRequests(self._sends, self._asks)))
         self._sends, self._asks, self._bytes = [], [], 0
         self._flushed()
 
@@ -158,7 +158,7 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._decoder = link_codec.answers()
+        self._decoder = LinkDecoder(LinkAnswers)
         self._heard_at = self._loop.time()
         self.is_down = False
         self._flush()
@@ -173,7 +173,7 @@ class Link(asyncio.Protocol):
             assert self._transport is not None
             self._transport.abort()
 
-    def _answered(self, answers: link_codec.Answers) -> None:
+    def _answered(self, answers: LinkAnswers) -> None:
         for sent in answers.sent:
             forward = self._forwards.pop(sent.id)
             forward.done(Placed(sent.partition, sent.offset, sent.skipped, sent.scattered))

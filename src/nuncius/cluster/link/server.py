@@ -13,7 +13,17 @@ from nuncius.broker.footprint import NO_TRANSPORT, STALLED, STOPPED, Footprint, 
 from nuncius.broker.model import Publisher
 from nuncius.broker.names import Names
 from nuncius.cluster.link import codec as link_codec
-from nuncius.cluster.link.codec import Answers, Failed, Found, Look, Moved, Send, Sent
+from nuncius.cluster.link.codec import (
+    LinkAnswers,
+    LinkDecoder,
+    LinkFailed,
+    LinkFound,
+    LinkRequests,
+    LinkSent,
+    Look,
+    Moved,
+    Send,
+)
 from nuncius.cluster.own_store import OwnStore
 from nuncius.store.calls.fetching import GONE, FetchCall
 
@@ -28,13 +38,13 @@ class LinkServer:
         self.broker = broker
         self.own = own
         self.publishers: Names[Publisher] = Names(partial(broker.publishers.find, lasting=False))
-        self.peers: set[Peer] = set()
+        self.peers: set[LinkPeer] = set()
         self.watch = Watch(broker.limits, lambda: self.peers)
         self._server: asyncio.Server | None = None
 
     async def open(self, host: str, port: int) -> int:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Peer(self), host, port)
+        self._server = await loop.create_server(lambda: LinkPeer(self), host, port)
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
@@ -56,15 +66,15 @@ class LinkServer:
             peer.end()
 
 
-class Peer(asyncio.Protocol):
+class LinkPeer(asyncio.Protocol):
     """The connection of another node."""
 
     _numbers = count(1)
 
     def __init__(self, server: LinkServer) -> None:
         self._server = server
-        self._decoder = link_codec.requests()
-        self._answers = Answers([], [], [])
+        self._decoder = LinkDecoder(LinkRequests)
+        self._answers = LinkAnswers([], [], [])
         self._open = 0  # unanswered requests
         self._sizes: dict[int, int] = {}  # bytes of entries to be stored, by request
         self._idle = asyncio.Event()
@@ -185,7 +195,7 @@ class Peer(asyncio.Protocol):
         if isinstance(result, Exception):
             self._answer(link_codec.failure(number, result))
         else:
-            self._answer(Sent(number, result.partition, result.offset, result.skipped, result.scattered))
+            self._answer(LinkSent(number, result.partition, result.offset, result.skipped, result.scattered))
 
     # Entries to be read
 
@@ -203,14 +213,14 @@ class Peer(asyncio.Protocol):
         if isinstance(result, Exception):
             self._answer(link_codec.failure(number, result))
         else:
-            self._answer(Found(number, result))
+            self._answer(LinkFound(number, result))
 
     # Answers: one write a turn of the loop
 
-    def _answer(self, answer: Sent | Found | Failed) -> None:
-        if isinstance(answer, Sent):
+    def _answer(self, answer: LinkSent | LinkFound | LinkFailed) -> None:
+        if isinstance(answer, LinkSent):
             self._answers.sent.append(answer)
-        elif isinstance(answer, Found):
+        elif isinstance(answer, LinkFound):
             self._answers.found.append(answer)
         else:
             self._answers.failed.append(answer)
@@ -224,7 +234,7 @@ class Peer(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flushing = False
-        answers, self._answers = self._answers, Answers([], [], [])
+        answers, self._answers = self._answers, LinkAnswers([], [], [])
         if (answers.sent or answers.found or answers.failed) and not self.transport.is_closing():
             data = link_codec.encode(answers)
             self._moved += len(data)

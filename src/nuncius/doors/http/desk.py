@@ -9,7 +9,7 @@ from nuncius.broker.caller import Caller
 from nuncius.broker.model import Placed, Publisher
 from nuncius.broker.observe.facts import Facts
 from nuncius.broker.observe.paging import Pages
-from nuncius.cluster.members import Members
+from nuncius.cluster.members import ClusterMembers
 from nuncius.doors.http import identity
 from nuncius.doors.http.queue_report.growth import TopicGrowth
 from nuncius.doors.http.watching.metrics import Metrics
@@ -18,7 +18,7 @@ from nuncius.doors.http.watching.metrics import Metrics
 @dataclass(frozen=True, slots=True)
 class Desk:
     broker: Broker
-    members: Members
+    members: ClusterMembers
     growth: TopicGrowth
     metrics: Metrics
     facts: Facts

@@ -17,7 +17,7 @@ from nuncius.broker.observe.counters_model import ConnectionFacts
 from nuncius.broker.observe.facts import Facts
 from nuncius.broker.observe.paging import Pages
 from nuncius.cluster.dialects import Dialect
-from nuncius.cluster.members import Members
+from nuncius.cluster.members import ClusterMembers
 from nuncius.cluster.proxies import Proxies
 from nuncius.doors.http import ring
 from nuncius.doors.http.app import App
@@ -64,7 +64,7 @@ class HttpDoor:
         facts = Facts(broker)
         self.desk = Desk(
             broker,
-            Members(broker.store),
+            ClusterMembers(broker.store),
             TopicGrowth(broker, partition_threshold),
             Metrics(broker, facts),
             facts,

@@ -11,7 +11,7 @@ from nuncius.doors.tribbler.gob_decoder_codec import S
 from nuncius.doors.tribbler.gob_wire_codec import GobError, Mismatch
 from nuncius.doors.tribbler.rpc_codec import CONNECT, Answer, ClientCodec, HandshakeError
 from nuncius.ring.peers import Unreached
-from nuncius.ring.storage import NoAnswer
+from nuncius.ring.storage import OwnerSilent
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 60.0
@@ -46,7 +46,7 @@ class _Link(asyncio.Protocol):
             async with asyncio.timeout(seconds):
                 answer = await answered
         except TimeoutError:
-            raise NoAnswer(f"{self._address} has not answered for {seconds:g} seconds") from None
+            raise OwnerSilent(f"{self._address} has not answered for {seconds:g} seconds") from None
         finally:
             self._open.pop(seq, None)
         if answer.error:
@@ -87,7 +87,7 @@ class _Link(asyncio.Protocol):
         self.is_lost = True
         for waiting in self._open.values():
             if not waiting.done():
-                waiting.set_exception(NoAnswer(f"{self._address}: {reason} before the answer"))
+                waiting.set_exception(OwnerSilent(f"{self._address}: {reason} before the answer"))
         self._open.clear()
         if not self.connected.done():
             self.connected.set_exception(OSError(reason))

@@ -40,9 +40,9 @@ from nuncius.doors.tribbler.storage_messages import (
 from nuncius.doors.tribbler.storage_service import clients_of, ring_of
 from nuncius.ring.handover import NO_MASTER, CannotJoin
 from nuncius.ring.members import CannotRegister
-from nuncius.ring.peers import APPEND, PUT, RAISE, REMOVE, Found, KeyRow, Mention, Registered
-from nuncius.ring.ring import Place, Range, Ring
-from nuncius.ring.storage import NoAnswer, Refused, Status, StorageError
+from nuncius.ring.peers import APPEND, PUT, RAISE, REMOVE, KeyFound, KeyRow, Mention, Registered
+from nuncius.ring.ring import Range, Ring, RingPlace
+from nuncius.ring.storage import KeyRefused, OwnerSilent, StorageError, StorageStatus
 
 CHANGES = {PUT: "Put", APPEND: "AppendToList", REMOVE: "RemoveFromList", RAISE: "Raise"}
 UNKNOWN = "rpc: can't find method"
@@ -58,7 +58,7 @@ class RpcPeer:
 
     async def read(
         self, lists: bool, keys: Sequence[str], wants: Sequence[bool], client: str
-    ) -> Sequence[Found]:
+    ) -> Sequence[KeyFound]:
         found = await self._read_some(lists, keys, wants, client)
         while len(found) < len(keys):  # the keys that did not fit into one answer
             rest = slice(len(found), None)
@@ -67,7 +67,7 @@ class RpcPeer:
 
     async def _read_some(
         self, lists: bool, keys: Sequence[str], wants: Sequence[bool], client: str
-    ) -> list[Found]:
+    ) -> list[KeyFound]:
         """Return values of the keys, from the first on, as many as fit into an answer."""
         if len(keys) == 1:
             return [await self._read_one(lists, keys[0], wants[0], client)]
@@ -84,10 +84,10 @@ class RpcPeer:
             pairs = zip(keys, wants, strict=True)
             return [await self._read_one(lists, key, want, client) for key, want in pairs]
         if not 0 < len(replies) <= len(keys):
-            raise NoAnswer(f"{self._caller.address} answers for other keys than it was asked for")
+            raise OwnerSilent(f"{self._caller.address} answers for other keys than it was asked for")
         return [_found(reply.status, reply.value, reply.lease) for reply in replies]
 
-    async def _read_one(self, lists: bool, key: str, want: bool, client: str) -> Found:
+    async def _read_one(self, lists: bool, key: str, want: bool, client: str) -> KeyFound:
         wisher = client if want else ""
         reply: GetReply | GetListReply
         try:
@@ -145,8 +145,8 @@ class RpcPeer:
 
     async def _change(self, kind: int, key: str, item: str) -> int:
         reply = await self._caller.call(f"StorageRPC.{CHANGES[kind]}", PutArgs(key, item), PutReply)
-        if reply.status == Status.PUT_FAILED:
-            raise Refused("the owner does not store this key or value")
+        if reply.status == StorageStatus.PUT_FAILED:
+            raise KeyRefused("the owner does not store this key or value")
         return reply.status
 
     async def revoke(self, key: str) -> bool:
@@ -161,14 +161,14 @@ class RpcPeer:
     async def _revoke(self, service: str, key: str) -> bool:
         asked = RevokeLeaseArgs(key)
         reply = await self._caller.call(f"{service}.RevokeLease", asked, RevokeLeaseReply, seconds=None)
-        return reply.status == Status.OK
+        return reply.status == StorageStatus.OK
 
-    async def register(self, places: Sequence[Place]) -> Registered:
+    async def register(self, places: Sequence[RingPlace]) -> Registered:
         try:
             reply = await self._caller.call("StorageRPC.Register", _registration(places), RegisterReply)
         except RpcError as error:
             raise CannotRegister(f"{self._caller.address} says: {error}") from error
-        found = [Place(each.node_id, each.host_port) for each in reply.clients]
+        found = [RingPlace(each.node_id, each.host_port) for each in reply.clients]
         return Registered(reply.ready, found, reply.version or 1)
 
     async def ring(self) -> Ring | None:
@@ -178,7 +178,7 @@ class RpcPeer:
             raise _failed(self._caller, error) from error
         return ring_of(message) if message.version else None
 
-    async def join(self, places: Sequence[Place]) -> Ring:
+    async def join(self, places: Sequence[RingPlace]) -> Ring:
         try:
             asked = _registration(places)
             return ring_of(await self._caller.call("StorageRPC.Join", asked, RingMessage, seconds=None))
@@ -214,15 +214,15 @@ class RpcPeer:
             raise StorageError(f"{self._caller.address} says: {error}") from error
 
 
-def _registration(places: Sequence[Place]) -> RegisterArgs:
+def _registration(places: Sequence[RingPlace]) -> RegisterArgs:
     first, *others = places
     return RegisterArgs(Client(first.host_port, first.node_id), [place.node_id for place in others])
 
 
-def _found(status: int, value: str | list[str], lease: LeaseStruct) -> Found:
-    if status != Status.OK:
-        return Found(None)
-    return Found(value, lease.valid_seconds if lease.granted else 0)
+def _found(status: int, value: str | list[str], lease: LeaseStruct) -> KeyFound:
+    if status != StorageStatus.OK:
+        return KeyFound(None)
+    return KeyFound(value, lease.valid_seconds if lease.granted else 0)
 
 
 def _failed(caller: RpcClient, error: RpcError) -> StorageError:

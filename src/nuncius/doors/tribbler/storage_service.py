@@ -26,9 +26,9 @@ from nuncius.doors.tribbler.storage_messages import (
     TakeArgs,
 )
 from nuncius.ring.handover import Handover
-from nuncius.ring.peers import APPEND, POST, PUT, RAISE, REMOVE, Found, KeyRow, Mention, Registered
-from nuncius.ring.ring import SIZE, Place, Range, Ring
-from nuncius.ring.storage import Refused, Status
+from nuncius.ring.peers import APPEND, POST, PUT, RAISE, REMOVE, KeyFound, KeyRow, Mention, Registered
+from nuncius.ring.ring import SIZE, Range, Ring, RingPlace
+from nuncius.ring.storage import KeyRefused, StorageStatus
 from nuncius.ring.storage_ring import RingStorage
 
 NAME = "StorageRPC"
@@ -37,7 +37,7 @@ MAX_ANSWER = 32 << 20  # characters
 
 class StorageService:
     def __init__(
-        self, storage: RingStorage, handover: Handover, register: Callable[[Sequence[Place]], Registered]
+        self, storage: RingStorage, handover: Handover, register: Callable[[Sequence[RingPlace]], Registered]
     ) -> None:
         self._storage = storage
         self._handover = handover
@@ -79,18 +79,18 @@ class StorageService:
     async def get_lists(self, asked: GetManyArgs) -> GetListsReply:
         return GetListsReply([_list(found) for found in _fitting(await self._read(True, asked))])
 
-    async def _read(self, lists: bool, asked: GetManyArgs) -> list[Found]:
+    async def _read(self, lists: bool, asked: GetManyArgs) -> list[KeyFound]:
         wants = asked.want_lease or [False] * len(asked.keys)
         if len(wants) != len(asked.keys):
-            raise Refused("there must be as many wishes as keys")
+            raise KeyRefused("there must be as many wishes as keys")
         return await self._storage.read_for(lists, asked.keys, wants, asked.lease_client)
 
     def change(self, kind: int) -> Callable[[PutArgs], Awaitable[PutReply]]:
         async def change(asked: PutArgs) -> PutReply:
             try:
                 return PutReply(await self._storage.write(kind, asked.key, asked.value))
-            except Refused:
-                return PutReply(Status.PUT_FAILED)
+            except KeyRefused:
+                return PutReply(StorageStatus.PUT_FAILED)
 
         return change
 
@@ -104,7 +104,7 @@ class StorageService:
 
     async def revoke(self, asked: RevokeLeaseArgs) -> RevokeLeaseReply:
         self._storage.revoked(asked.key)
-        return RevokeLeaseReply(Status.OK)
+        return RevokeLeaseReply(StorageStatus.OK)
 
     async def ring(self, _: RingArgs) -> RingMessage:
         ring = self._storage.ring
@@ -129,7 +129,7 @@ class StorageService:
         return Nothing()
 
 
-def _fitting(found: Sequence[Found]) -> Sequence[Found]:
+def _fitting(found: Sequence[KeyFound]) -> Sequence[KeyFound]:
     """Return the first values, as many as fit into one answer; the caller asks again for the rest."""
     size = 0
     for n, each in enumerate(found):
@@ -139,34 +139,34 @@ def _fitting(found: Sequence[Found]) -> Sequence[Found]:
     return found
 
 
-def _lease(found: Found) -> LeaseStruct:
+def _lease(found: KeyFound) -> LeaseStruct:
     return LeaseStruct(True, found.lease_seconds) if found.lease_seconds else LeaseStruct()
 
 
-def _value(found: Found) -> GetReply:
+def _value(found: KeyFound) -> GetReply:
     if not isinstance(found.value, str):
-        return GetReply(Status.KEY_NOT_FOUND)
-    return GetReply(Status.OK, found.value, _lease(found))
+        return GetReply(StorageStatus.KEY_NOT_FOUND)
+    return GetReply(StorageStatus.OK, found.value, _lease(found))
 
 
-def _list(found: Found) -> GetListReply:
+def _list(found: KeyFound) -> GetListReply:
     if not isinstance(found.value, list):
-        return GetListReply(Status.KEY_NOT_FOUND)
-    return GetListReply(Status.OK, found.value, _lease(found))
+        return GetListReply(StorageStatus.KEY_NOT_FOUND)
+    return GetListReply(StorageStatus.OK, found.value, _lease(found))
 
 
-def places_of(asked: RegisterArgs) -> list[Place]:
+def places_of(asked: RegisterArgs) -> list[RingPlace]:
     node = asked.client_info
     if not all(0 <= node_id < SIZE for node_id in (node.node_id, *asked.more_ids)):
-        raise Refused("an id of a node has 32 bits")
-    return [Place(node_id, node.host_port) for node_id in (node.node_id, *asked.more_ids)]
+        raise KeyRefused("an id of a node has 32 bits")
+    return [RingPlace(node_id, node.host_port) for node_id in (node.node_id, *asked.more_ids)]
 
 
-def clients_of(places: Sequence[Place]) -> list[Client]:
+def clients_of(places: Sequence[RingPlace]) -> list[Client]:
     return [Client(place.host_port, place.node_id) for place in places]
 
 
 def ring_of(message: RingMessage) -> Ring:
     if not message.clients:
-        raise Refused("a ring has at least one node")
-    return Ring([Place(each.node_id, each.host_port) for each in message.clients], message.version)
+        raise KeyRefused("a ring has at least one node")
+    return Ring([RingPlace(each.node_id, each.host_port) for each in message.clients], message.version)

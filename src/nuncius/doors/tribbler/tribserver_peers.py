@@ -16,7 +16,7 @@ from nuncius.doors.tribbler.tribserver_messages import (
 )
 from nuncius.ring.owner import check
 from nuncius.ring.peers import PUT, Unreached
-from nuncius.ring.storage import Refused
+from nuncius.ring.storage import KeyRefused
 from nuncius.ring.storage_ring import PATIENCE, PAUSE, RingStorage
 from nuncius.ring.tribbler.local import LocalPosts, Query
 from nuncius.ring.tribbler.model import user_key
@@ -60,7 +60,7 @@ class RingPeers:
                 return
             except RpcError as error:
                 if not str(error).startswith((UNKNOWN, NO_SERVICE)):
-                    raise Refused(str(error)) from error
+                    raise KeyRefused(str(error)) from error
                 await self._abroad.post(user, contents)
                 return
             except Unreached:
@@ -83,13 +83,13 @@ class RingPeers:
         try:
             reply = await self._callers.at(node).call("Tribserver.Recent", question, RecentReply)
         except RpcError as error:
-            raise Refused(str(error)) from error
+            raise KeyRefused(str(error)) from error
         return Posts(reply.topic, reply.starts, reply.counts, reply.users, reply.posted, reply.more)
 
     async def put_many(self, keys: Sequence[str], values: Sequence[str]) -> None:
         """Put values, with one call to each node that owns some of them."""
         if len(keys) != len(values):
-            raise Refused("there must be as many values as keys")
+            raise KeyRefused("there must be as many values as keys")
         for key, value in zip(keys, values, strict=True):
             check(PUT, key, value, None)
         ring, me = self._storage.ring, self._storage.me
@@ -105,7 +105,7 @@ class RingPeers:
             try:
                 await self._callers.at(node).call("Tribserver.PutMany", args, StatusReply)
             except RpcError as error:
-                raise Refused(str(error)) from error
+                raise KeyRefused(str(error)) from error
 
         await asyncio.gather(*(put(node, some) for node, some in groups.items()))
 

@@ -25,7 +25,7 @@ METHOD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class EvaluationSettings:
     traces: str
     warmup: float
     cooldown: float
@@ -38,7 +38,7 @@ class Settings:
 class Results:
     """Rows of the frames in `figures`, in order."""
 
-    settings: Settings
+    settings: EvaluationSettings
     runs: Sequence[Row]
     buckets: Sequence[Row]
     histogram: Sequence[Row]
@@ -78,7 +78,7 @@ def _runs(number_of_runs: int) -> str:
     return "1 run" if number_of_runs == 1 else f"{number_of_runs} runs"
 
 
-def _method(settings: Settings) -> str:
+def _method(settings: EvaluationSettings) -> str:
     return METHOD.format(
         warmup=number(settings.warmup),
         cooldown=number(settings.cooldown),

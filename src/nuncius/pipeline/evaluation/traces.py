@@ -32,7 +32,7 @@ class NoTraces(PipelineError):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """One run, of a series if a parameter was varied."""
 
     name: str
@@ -41,7 +41,7 @@ class Step:
     value: float | None = None
 
 
-def steps_in(directory: Path) -> list[Step]:
+def steps_in(directory: Path) -> list[TraceStep]:
     """Return the runs in a directory, in the order of the series."""
     places = [directory, *sorted(path for path in directory.glob("*") if path.is_dir())]
     found = []
@@ -49,7 +49,7 @@ def steps_in(directory: Path) -> list[Step]:
         if files(place, "client") or files(place, "node"):
             varied = _VARIED.fullmatch(place.name) if place != directory else None
             value = (varied["parameter"], float(varied["value"])) if varied else (None, None)
-            found.append(Step(place.name, place, *value))
+            found.append(TraceStep(place.name, place, *value))
     if not found:
         raise NoTraces(
             f"no trace files in {directory}: there are no files client-*.parquet or node-*.parquet"
@@ -61,7 +61,7 @@ def files(directory: Path, side: str) -> list[str]:
     return sorted(str(path) for path in directory.glob(f"{side}-*.parquet"))
 
 
-def read(spark: SparkSession, steps: Iterable[Step], side: str, schema: str) -> DataFrame | None:
+def read(spark: SparkSession, steps: Iterable[TraceStep], side: str, schema: str) -> DataFrame | None:
     """Return the traces of one side ("client" or "node") of all runs, or None if there are none."""
     frames = [
         spark.read.parquet(*map(_complete, paths)).withColumn("step", sf.lit(step.name))

@@ -32,7 +32,7 @@ SETTINGS = {
 
 
 @dataclass
-class Done:
+class Archived:
     """Totals of the entries and files that a run has archived."""
 
     rows: int = 0
@@ -52,8 +52,8 @@ class Done:
 
 def run(context: Context) -> Summary:
     read = _options(context)
-    rows, every = _number(context, "rowsPerRound", ROWS_PER_ROUND), _number(context, "every", EVERY)
-    done = Done()
+    rows, every = context.number("rowsPerRound", ROWS_PER_ROUND), context.number("every", EVERY)
+    done = Archived()
     with ledger.alone(context.dsn) as db, stores(context.dsn) as asked:
         lake = _lake(context, db)
         archive = Archive(context.spark, asked, read, lake)
@@ -75,7 +75,7 @@ def run(context: Context) -> Summary:
     )
 
 
-def work_off(context: Context, archive: Archive, done: Done, rows: int) -> None:
+def work_off(context: Context, archive: Archive, done: Archived, rows: int) -> None:
     """Archive the entries that exist now. Entries that arrive meanwhile are left to the next call."""
     pending = archive.look()
     ends = {stretch.partition.partition_id: stretch.end for stretch in pending}
@@ -117,13 +117,6 @@ def _lake(context: Context, db: Database) -> Lake:
     lake = Lake(known)
     ledger.enter(db, lake)
     return lake
-
-
-def _number(context: Context, name: str, default: int) -> int:
-    text = context.setting(name, str(default))
-    if not text.isdecimal() or int(text) == 0:
-        raise InvalidOption(f"{name} is a number from 1 on, not {text!r}")
-    return int(text)
 
 
 JOB = Job("archive", "moves topics into the lake, and lets retention drop what is there", run, SETTINGS)

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.storagelevel import StorageLevel
 
 from nuncius.pipeline.errors import InvalidOption
 from nuncius.pipeline.evaluation import figures, traces
-from nuncius.pipeline.evaluation.report import Results, Settings, as_json, render
-from nuncius.pipeline.evaluation.traces import CLIENTS, NODES, NoTraces, Step
-from nuncius.pipeline.jobs.frames import frame
+from nuncius.pipeline.evaluation.report import EvaluationSettings, Results, as_json, render
+from nuncius.pipeline.evaluation.traces import CLIENTS, NODES, NoTraces, TraceStep
+from nuncius.pipeline.jobs.frames import frame, kept
 from nuncius.pipeline.jobs.job import Context, Job, Summary
 
 WARMUP = COOLDOWN = 2.0
@@ -19,7 +18,7 @@ BUCKET = 1.0
 
 
 def evaluate(
-    clients: DataFrame | None, nodes: DataFrame | None, steps: list[Step], settings: Settings
+    clients: DataFrame | None, nodes: DataFrame | None, steps: list[TraceStep], settings: EvaluationSettings
 ) -> Results:
     """Compute the figures of runs. The frames have the columns of `traces.CLIENTS` and `traces.NODES`;
     response times come from clients' traces if there are any."""
@@ -30,11 +29,8 @@ def evaluate(
     else:
         raise NoTraces("there is nothing to evaluate: no traces of clients, and none of nodes")
     size = settings.bucket
-    windows = figures.windows(
-        requests, warmup=settings.warmup, cooldown=settings.cooldown, bucket=size
-    ).persist(StorageLevel.MEMORY_AND_DISK)
-    counted = figures.measured(requests, windows, bucket=size).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
+    measured = figures.windows(requests, warmup=settings.warmup, cooldown=settings.cooldown, bucket=size)
+    with kept(measured) as windows, kept(figures.measured(requests, windows, bucket=size)) as counted:
         buckets = figures.buckets(counted, windows, bucket=size)
         runs = figures.summed_up(counted, buckets, bucket=size)
         by_method = figures.buckets(counted, windows, "method", bucket=size)
@@ -61,9 +57,6 @@ def evaluate(
             series=_rows(figures.series(runs, varied), order),
             left_out=[name for name in order if name not in {row["step"] for row in rows}],
         )
-    finally:
-        counted.unpersist()
-        windows.unpersist()
 
 
 def _rows(made: DataFrame, order: list[str], *by: str) -> list[dict[str, Any]]:
@@ -78,7 +71,7 @@ def run(context: Context) -> Summary:
     steps = traces.steps_in(directory)
     clients = traces.read(context.spark, steps, "client", CLIENTS)
     nodes = traces.read(context.spark, steps, "node", NODES)
-    settings = Settings(
+    settings = EvaluationSettings(
         traces=directory.name,
         warmup=_seconds(context, "warmup", WARMUP),
         cooldown=_seconds(context, "cooldown", COOLDOWN),

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from nuncius.pipeline.errors import InvalidOption
+from nuncius.pipeline.numbers import whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,6 +78,10 @@ class Context:
         if value is None:
             raise InvalidOption(f"this job needs a setting: --set {name}=...")
         return value
+
+    def number(self, name: str, default: int, most: int | None = None) -> int:
+        """Return a setting that is a number from 1 on."""
+        return whole(name, self.setting(name, str(default)), 1, most)
 
     def read(self, *, stream: bool = False, **options: object) -> DataFrame:
         """Return a DataFrame of our source, with these options of the source besides the store."""

@@ -6,10 +6,9 @@ or its machine failed: it is shown as `interrupted`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,30 +18,16 @@ from nuncius.pipeline.errors import PipelineError
 from nuncius.pipeline.explaining import explain
 from nuncius.pipeline.jobs.job import Context, Job, Summary
 from nuncius.pipeline.place import Database
+from nuncius.store.queries import query
 
-_BEGIN = "insert into nuncius.pipeline_runs (job_name, settings) values ($1, $2::jsonb) returning run_id"
-_HOLD = "select pg_advisory_lock(78011, ($1::bigint % 2147483647)::integer)"
-_END = """
-update nuncius.pipeline_runs set state = $2, finished_at = now(), rows_read = $3, rows_written = $4,
-    summary = $5::jsonb, error = $6
-where run_id = $1
-"""
-_LIST = """
-select r.run_id, r.job_name, r.settings::text, r.started_at, r.finished_at, r.rows_read, r.rows_written,
-    r.summary::text, r.error,
-    case when r.state = 'running' and not exists (
-        select from pg_locks l
-        where l.locktype = 'advisory' and l.classid = 78011 and l.objid = r.run_id % 2147483647
-            and l.database = (select oid from pg_database where datname = current_database()))
-    then 'interrupted' else r.state end as state
-from nuncius.pipeline_runs r
-where r.job_name = $1 or $1 is null
-order by r.run_id desc limit $2
-"""
+_BEGIN = query("jobs", "begin")
+_HOLD = query("jobs", "hold")
+_END = query("jobs", "end")
+_RUNS = query("jobs", "runs")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class JobRun:
     run_id: int
     job: str
     state: str
@@ -61,7 +46,10 @@ class JobFailed(PipelineError):
 
 def perform(job: Job, context: Context) -> Summary:
     """Run a job and record its result. Spark's errors become one sentence."""
-    with _recorded(job, context) as record:
+    with place.connect(context.dsn) as db:
+        run_id: int = db.value(_BEGIN, job.name, msgspec.json.encode(context.settings).decode())
+        db.execute(_HOLD, run_id)
+        record = partial(_record, context.dsn, run_id)
         try:
             summary = job.run(context)
         except Exception as error:
@@ -80,31 +68,17 @@ def perform(job: Job, context: Context) -> Summary:
         return summary
 
 
-class _Record:
-    def __init__(self, dsn: str, run_id: int) -> None:
-        self._dsn = dsn
-        self._run_id = run_id
-
-    def __call__(self, state: str, summary: Summary, error: str | None) -> None:
-        # The connection that holds the lock may be broken after a run of days.
-        with place.connect(self._dsn) as db:
-            facts = msgspec.json.encode(summary.facts, enc_hook=str).decode()
-            db.execute(_END, self._run_id, state, summary.rows_read, summary.rows_written, facts, error)
+def _record(dsn: str, run_id: int, state: str, summary: Summary, error: str | None) -> None:
+    # The connection that holds the lock may be broken after a run of days.
+    with place.connect(dsn) as db:
+        facts = msgspec.json.encode(summary.facts, enc_hook=str).decode()
+        db.execute(_END, run_id, state, summary.rows_read, summary.rows_written, facts, error)
 
 
-@contextmanager
-def _recorded(job: Job, context: Context) -> Iterator[_Record]:
-    with place.connect(context.dsn) as db:
-        settings = msgspec.json.encode(context.settings).decode()
-        run_id: int = db.value(_BEGIN, job.name, settings)
-        db.execute(_HOLD, run_id)
-        yield _Record(context.dsn, run_id)
-
-
-def runs(db: Database, job: str | None = None, limit: int = 50) -> list[Run]:
+def runs(db: Database, job: str | None = None, limit: int = 50) -> list[JobRun]:
     """Return the last runs of a job, or of all jobs, the latest first."""
     return [
-        Run(
+        JobRun(
             row["run_id"],
             row["job_name"],
             row["state"],
@@ -116,5 +90,5 @@ def runs(db: Database, job: str | None = None, limit: int = 50) -> list[Run]:
             row["summary"] and msgspec.json.decode(row["summary"]),
             row["error"],
         )
-        for row in db.rows(_LIST, job, limit)
+        for row in db.rows(_RUNS, job, limit)
     ]

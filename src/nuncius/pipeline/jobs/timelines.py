@@ -8,8 +8,7 @@ posts, so feeds are current between runs.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -17,9 +16,10 @@ from pyspark.sql import functions as sf
 
 from nuncius.pipeline import place
 from nuncius.pipeline.errors import InvalidOption, PipelineError
+from nuncius.pipeline.jobs.frames import kept
 from nuncius.pipeline.jobs.home_feeds import ring, stores
 from nuncius.pipeline.jobs.home_feeds.feeds import affected, feeds, following, newest, posts_of
-from nuncius.pipeline.jobs.home_feeds.state import Progress, Tables
+from nuncius.pipeline.jobs.home_feeds.state import FeedsProgress, Tables
 from nuncius.pipeline.jobs.home_feeds.stores import StoreNow
 from nuncius.pipeline.jobs.job import Context, Job, Summary
 
@@ -31,7 +31,7 @@ SETTINGS = {
     "ring": f"a node of the ring, or several with commas between them, as host:port ({RING})",
     "stores": "the nodes' stores, with commas between them: addresses, or data directories; by default the "
     "one that the job is run on",
-    "every": f"with --follow, the seconds from one look to the next ({EVERY})",
+    "every": f"the seconds from one look to the next, with --follow ({EVERY})",
 }
 
 
@@ -40,7 +40,7 @@ class TimelinesRun(PipelineError):
 
 
 @dataclass(slots=True)
-class Done:
+class TimelinesDone:
     """Totals of the posts and feeds of a run."""
 
     posts: int = 0
@@ -50,13 +50,14 @@ class Done:
 
 def run(context: Context) -> Summary:
     nodes = [each for each in map(str.strip, context.setting("ring", RING).split(",")) if each]
-    every = _seconds(context.setting("every", str(EVERY)))
+    every = context.number("every", EVERY)
     dsns = stores.addresses(context.setting("stores", context.dsn))
     if not nodes or not dsns:
         raise InvalidOption("which ring? Give --set ring=host:port and --set stores=...")
     checkpoint = context.checkpoint_for(ring="timelines")
-    done = Done()
-    with _alone(dsns[0]):
+    done = TimelinesDone()
+    busy = TimelinesRun("another run computes the timelines of this ring: stop it, or let it finish")
+    with place.alone(dsns[0], LOCK, busy):  # concurrent runs would overwrite each other's progress
         one_round(context, nodes, dsns, checkpoint, done)
         while context.follow and not context.stopping.wait(every):
             one_round(context, nodes, dsns, checkpoint, done)
@@ -65,7 +66,7 @@ def run(context: Context) -> Summary:
 
 
 def one_round(
-    context: Context, nodes: Sequence[str], dsns: Sequence[str], checkpoint: str, done: Done
+    context: Context, nodes: Sequence[str], dsns: Sequence[str], checkpoint: str, done: TimelinesDone
 ) -> None:
     """Bring all timelines up to date."""
     spark = context.spark
@@ -74,14 +75,14 @@ def one_round(
     before = _tables(context, checkpoint, last, now)
     at = {each.topic: each.next for each in now}
     if last is not None and before is not None:
-        progress = Progress(last.lineage, last.run + 1, at)
+        progress = FeedsProgress(last.lineage, last.run + 1, at)
         fresh = stores.posts_since(spark, now, last.at)
     else:
-        progress = Progress(uuid.uuid4().hex, 1, at)
+        progress = FeedsProgress(uuid.uuid4().hex, 1, at)
         fresh = stores.posts(spark, now)
     tables = Tables.of(spark, checkpoint, progress)
     context.progress("reading follows and posts")
-    with _kept(fresh.distinct()) as posts:
+    with kept(fresh.distinct()) as posts:
         authors = posts if before is None else posts_of(before.authors()).union(posts)
         tables.write(newest(authors), following(stores.follows(spark, now)))
         users = tables.users()
@@ -100,7 +101,7 @@ def one_round(
 
 
 def _tables(
-    context: Context, checkpoint: str, last: Progress | None, now: Sequence[StoreNow]
+    context: Context, checkpoint: str, last: FeedsProgress | None, now: Sequence[StoreNow]
 ) -> Tables | None:
     """Return the tables of the last run, or None if this run cannot continue from them."""
     if last is None or {each.topic for each in now} != set(last.at):
@@ -117,31 +118,6 @@ def _empty(users: DataFrame) -> DataFrame:
     return users.select(
         "user", nobody.alias("of"), nobody.alias("users"), sf.array().cast("array<bigint>").alias("posted")
     )
-
-
-@contextmanager
-def _kept(table: DataFrame) -> Iterator[DataFrame]:
-    """Persist a table that is read several times."""
-    kept = table.persist()
-    try:
-        yield kept
-    finally:
-        kept.unpersist()
-
-
-@contextmanager
-def _alone(dsn: str) -> Iterator[None]:
-    """Exclude concurrent runs, which would overwrite each other's progress."""
-    with place.connect(dsn) as db:
-        if not db.value("select pg_try_advisory_lock($1, 1)", LOCK):
-            raise TimelinesRun("another run computes the timelines of this ring: stop it, or let it finish")
-        yield  # the lock goes with the connection
-
-
-def _seconds(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise InvalidOption(f"every is a number of seconds from 1 on, not {text!r}")
-    return int(text)
 
 
 JOB = Job("timelines", "The home feeds of a Tribbler ring, for users who follow many.", run, SETTINGS)

@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
 from nuncius.pipeline.errors import InvalidOption
+from nuncius.pipeline.jobs.frames import kept
 from nuncius.pipeline.jobs.job import Context, Job, Summary
 
 WINDOW, SLIDE, LATE, OF, TOP = "10 minutes", "1 minute", "5 minutes", "words", 10
@@ -34,19 +35,11 @@ SETTINGS = {
 }
 
 
-def trends(
-    entries: DataFrame,
-    *,
-    window: str = WINDOW,
-    slide: str = SLIDE,
-    late: str = LATE,
-    of: str = OF,
-    top: int = TOP,
-    at: str = "arrival",
-) -> DataFrame:
+def trends(entries: DataFrame, *, top: int = TOP, **how: str) -> DataFrame:
     """Return the most frequent terms of each window, for a table of entries: columns `window_start`,
-    `window_end`, `rank`, `term` and `count`. Equally frequent terms are ranked alphabetically."""
-    return ranked(counted(entries, window=window, slide=slide, late=late, of=of, at=at), top)
+    `window_end`, `rank`, `term` and `count`. Equally frequent terms are ranked alphabetically. The other
+    arguments are those of `counted`."""
+    return ranked(counted(entries, **how), top)
 
 
 def counted(
@@ -117,15 +110,14 @@ def run(context: Context) -> Summary:
     to = context.setting("to", f"{topic}.trends")
     names = ("window", "slide", "late", "of", "at")
     chosen = {name: context.settings[name] for name in names if name in context.settings}
-    top = _number(context.setting("top", str(TOP)))
+    top = context.number("top", TOP, 10_000)
     counts = counted(context.read(stream=True, topic=topic), **chosen)
     written = windows = 0
 
     def publish(closed: DataFrame, _: int) -> None:
         """Publish closed windows. The sink recognises query and batch, so a replay adds nothing."""
         nonlocal written, windows
-        result = ranked(closed, top).orderBy("window_start", "rank").coalesce(1).persist()
-        try:
+        with kept(ranked(closed, top).orderBy("window_start", "rank").coalesce(1)) as result:
             rows, starts = result.agg(sf.count("*"), sf.count_distinct("window_start")).collect()[0]
             if rows:
                 key = sf.date_format("window_start", "yyyy-MM-dd'T'HH:mm:ss'Z'").alias("key")
@@ -134,19 +126,11 @@ def run(context: Context) -> Summary:
                 lines.write.format("nuncius").options(**options).mode("append").save()
             written += rows
             windows += starts
-        finally:
-            result.unpersist()
 
     place = context.checkpoint_for(topic=topic, to=to, **chosen)
     done = context.stream(counts.writeStream.foreachBatch(publish), checkpoint=place)
     facts: dict[str, object] = {"topic": to, "windows": windows, "late": done.rows_late}
     return Summary(done.rows_read, written, facts)
-
-
-def _number(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 10_000:
-        raise InvalidOption(f"top is a number from 1 to 10000, not {text!r}")
-    return int(text)
 
 
 JOB = Job("trends", "The most frequent words, hashtags or JSON values, by windows of time.", run, SETTINGS)

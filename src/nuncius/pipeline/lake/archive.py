@@ -8,25 +8,24 @@ of its topics, confirms the entries; until then retention keeps them.
 Tasks read like our source, but write the entries to files at once, not through Spark.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from nuncius.pipeline.catalogue import Partition, Stores, expect, look
+from nuncius.pipeline.catalogue import Stores, TopicPartition, expect, look
 from nuncius.pipeline.errors import DataLoss, InvalidOption
 from nuncius.pipeline.lake import storage, writer
 from nuncius.pipeline.lake.files import CONSTANT, LakeFile
-from nuncius.pipeline.lake.stretches import Stretch, cut, share, without
+from nuncius.pipeline.lake.stretches import LakeStretch, cut, share, without
 from nuncius.pipeline.lake.table import Lake
 from nuncius.pipeline.source import slices
-from nuncius.pipeline.source.columns import Shape
+from nuncius.pipeline.source.columns import RowShape
 from nuncius.pipeline.source.options import ReadOptions
 from nuncius.pipeline.source.schema import EXTRA, SCHEMA
-from nuncius.pipeline.source.slices import Part, Slice
-from nuncius.pipeline.source.subscription import Subscription
-from nuncius.pipeline.source.tiers import Range
+from nuncius.pipeline.source.slices import Part, ReadSlice
+from nuncius.pipeline.source.subscription import StreamSubscription
 
 JOB = "archive"
 _READ = StructType([column for column in [*SCHEMA, *EXTRA] if column.name not in CONSTANT])
@@ -40,10 +39,10 @@ class Archive:
         self._stores = stores
         self._options = options
         self._lake = lake
-        self._subscription = Subscription(stores, JOB, hold_retention=True, is_job=True)
+        self._subscription = StreamSubscription(stores, JOB, hold_retention=True, is_job=True)
         self._followed: set[int] = set()
 
-    def look(self) -> list[Stretch]:
+    def look(self) -> list[LakeStretch]:
         """Return the entries that the lake lacks. From now on, retention keeps them."""
         there = look(self._stores, self._options)
         if not self._followed:
@@ -61,13 +60,13 @@ class Archive:
         """Return the number of stored entries that the lake lacks, as of the lake's last refresh."""
         return sum(stretch.rows for stretch in self._pending(look(self._stores, self._options)))
 
-    def round(self, pending: Iterable[Stretch], rows: int) -> list[LakeFile]:
+    def round(self, pending: Iterable[LakeStretch], rows: int) -> list[LakeFile]:
         """Archive so many pending rows. Raise Overtaken if another run has archived since the last look.
         Return the added files."""
         rounds = self._lake.rounds
         chosen = share(list(pending), rows)
         pieces = cut(chosen, self._spark.sparkContext.defaultParallelism)
-        work = partial(copy, self._lake.location, self._lake.options)
+        work = partial(copy, self._lake.location)
         files: list[LakeFile] = (
             self._spark.sparkContext.parallelize(pieces, len(pieces)).flatMap(work).collect()
         )
@@ -78,7 +77,7 @@ class Archive:
             self._confirm(stretch.partition for stretch in chosen)
         return files
 
-    def _pending(self, there: Iterable[Partition]) -> list[Stretch]:
+    def _pending(self, there: Iterable[TopicPartition]) -> list[LakeStretch]:
         ends = self._lake.ends()
         pending = []
         for partition in there:
@@ -89,10 +88,10 @@ class Archive:
                     f"{partition.next}: the store was restored from an older backup, or it is another one"
                 )
             if max(end, partition.first) < partition.next:
-                pending.append(Stretch(partition, max(end, partition.first), partition.next))
+                pending.append(LakeStretch(partition, max(end, partition.first), partition.next))
         return pending
 
-    def _account_for(self, missing: Sequence[Stretch]) -> None:
+    def _account_for(self, missing: Sequence[LakeStretch]) -> None:
         """Raise DataLoss for missing entries unless their topic was purged or deleted."""
         if not missing:
             return
@@ -107,31 +106,25 @@ class Archive:
 
     def _see(self, files: Iterable[LakeFile]) -> None:
         """Check that the driver sees the files: executors on other machines may write to local disks."""
-        absent = storage.absent(
-            self._lake.location, self._lake.options, {file.path: file.size for file in files}
-        )
+        absent = storage.absent(self._lake.location, {file.path: file.size for file in files})
         if absent:
             raise InvalidOption(
                 f"executors have written files to {self._lake.location} that are not there (such as "
                 f"{absent[0]}): the lake has to be where all machines of the cluster reach it"
             )
 
-    def _confirm(self, partitions: Iterable[Partition]) -> None:
+    def _confirm(self, partitions: Iterable[TopicPartition]) -> None:
         ends = self._lake.ends()
-        ranges = {
-            Stretch(partition, 0, 0).place: Range(partition, partition.first, partition.next)
+        self._subscription.confirm(
+            (partition, ends[partition.partition_id])
             for partition in partitions
             if partition.partition_id in ends
-        }
-        done = {place: ends[found.partition.partition_id] for place, found in ranges.items()}
-        self._subscription.confirm(done, ranges)
+        )
 
 
-def copy(location: str, options: Mapping[str, str], piece: Stretch) -> list[LakeFile]:
+def copy(location: str, piece: LakeStretch) -> list[LakeFile]:
     """Write a piece to files, in a task. The driver checks for entries that were not found."""
     partition = piece.partition
-    wanted = Slice(partition, (Part(piece.start, piece.end),), fail_on_data_loss=False)
-    target = writer.Target(
-        location, partition.topic, partition.partition, partition.partition_id, tuple(options.items())
-    )
-    return list(writer.write(target, slices.read(Shape(_READ, timed=False), wanted)))
+    wanted = ReadSlice(partition, (Part(piece.start, piece.end),), fail_on_data_loss=False)
+    target = writer.FileTarget(location, partition.topic, partition.partition, partition.partition_id)
+    return list(writer.write(target, slices.read(RowShape(_READ, timed=False), wanted)))

@@ -5,7 +5,7 @@ first offset, and the columns that are the same in every row are not in the file
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -40,8 +40,6 @@ class LakeFile:
     """The size in bytes."""
     location: str = ""
     """The location of the lake."""
-    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """The options of the lake's storage, which may contain secrets."""
 
     @property
     def rows(self) -> int:
@@ -56,7 +54,7 @@ def read(file: LakeFile, start: int, end: int, columns: Sequence[str]) -> Iterat
     schema = pa.schema([COLUMNS.field(name) for name in columns])
     # Read a column even if none is requested: it gives the number of rows.
     stored = [name for name in columns if name not in CONSTANT] or ["offset"]
-    files = storage.filesystem(file.location, dict(file.options))
+    files = storage.filesystem(file.location)
     with files.open_input_file(file.path) as opened:
         parquet = pq.ParquetFile(opened)
         groups, skipped = _groups(parquet.metadata, start - file.first, end - file.first)

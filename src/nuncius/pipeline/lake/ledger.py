@@ -1,16 +1,18 @@
 """The store's record of its lake: its location, and the lock of the run that archives."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from nuncius.pipeline import place
 from nuncius.pipeline.errors import InvalidOption, PipelineError
 from nuncius.pipeline.lake import storage
 from nuncius.pipeline.lake.table import Lake
 from nuncius.pipeline.place import Database
+from nuncius.store.queries import query
 
-NAME = "main"
 LOCK = 78008
+
+_LOCATION = query("lake", "location")
+_ENTER = query("lake", "enter")
 
 
 class ArchiveRuns(PipelineError):
@@ -21,7 +23,7 @@ def location(db: Database, given: str | None = None) -> str | None:
     """Return the location of the lake: as given, else as recorded in the store; None: it has no lake yet."""
     if given:
         return storage.normal(given)
-    known: str | None = db.value("select location from nuncius.lakes where lake_name = $1", NAME)
+    known: str | None = db.value(_LOCATION)
     return known
 
 
@@ -38,18 +40,11 @@ def enter(db: Database, lake: Lake) -> None:
             "change its location in table nuncius.lakes"
         )
     lake.create()
-    db.execute(
-        "insert into nuncius.lakes (lake_name, location) values ($1, $2) on conflict do nothing",
-        NAME,
-        lake.location,
-    )
+    db.execute(_ENTER, lake.location)
 
 
-@contextmanager
-def alone(dsn: str) -> Iterator[Database]:
-    """Exclude other runs for as long as the context lasts, because they would repeat the same work. The table
-    itself prevents duplicate entries."""
-    with place.connect(dsn) as db:
-        if not db.value("select pg_try_advisory_lock($1, 1)", LOCK):
-            raise ArchiveRuns("another run archives this store at the moment: stop it, or let it finish")
-        yield db  # the lock goes with the connection
+def alone(dsn: str) -> AbstractContextManager[Database]:
+    """Exclude other runs, because they would repeat the same work. The table itself prevents duplicate
+    entries."""
+    busy = ArchiveRuns("another run archives this store at the moment: stop it, or let it finish")
+    return place.alone(dsn, LOCK, busy)

@@ -115,14 +115,8 @@ def _steps(groups: Iterable[Group]) -> Iterator[list[Group]]:
 
 def _merge(group: Group) -> Group:
     first = group[0]
-    target = writer.Target(
-        first.location,
-        first.topic,
-        first.partition,
-        first.partition_id,
-        first.options,
-        _UNLIMITED,
-        _UNLIMITED,
+    target = writer.FileTarget(
+        first.location, first.topic, first.partition, first.partition_id, _UNLIMITED, _UNLIMITED
     )
     batches = (batch for file in group for batch in read(file, file.first, file.end, STORED.names))
     return list(writer.write(target, batches))

@@ -29,16 +29,12 @@ def is_local(location: str) -> bool:
     return "://" not in location
 
 
-def filesystem(location: str, options: Mapping[str, str]) -> fs.FileSystem:
+def filesystem(location: str) -> fs.FileSystem:
     """Open the file system of a normal location, with paths relative to it."""
     if is_local(location):
         return fs.SubTreeFileSystem(location, fs.LocalFileSystem())
-    return remote(location, options)
-
-
-def remote(location: str, options: Mapping[str, str]) -> fs.FileSystem:
-    """Open the file system of an object store through deltalake, with its options."""
-    return fs.PyFileSystem(DeltaStorageHandler(location, dict(options)))
+    # Object stores are opened through deltalake, which finds their settings in the environment.
+    return fs.PyFileSystem(DeltaStorageHandler(location))
 
 
 def make_directory(location: str, name: str) -> None:
@@ -58,9 +54,9 @@ def make_durable(location: str, pattern: str) -> None:
         _sync(Path(location, pattern).parent)
 
 
-def absent(location: str, options: Mapping[str, str], sizes: Mapping[str, int]) -> list[str]:
+def absent(location: str, sizes: Mapping[str, int]) -> list[str]:
     """Return the paths of files, relative to the location, that do not exist with the given size."""
-    found = filesystem(location, options).get_file_info(list(sizes))
+    found = filesystem(location).get_file_info(list(sizes))
     return [path for path, info in zip(sizes, found, strict=True) if info.size != sizes[path]]
 
 

@@ -5,20 +5,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nuncius.pipeline.catalogue import Partition
+from nuncius.pipeline.catalogue import TopicPartition
 from nuncius.pipeline.lake.files import LakeFile
 from nuncius.pipeline.source import positions, slices
-from nuncius.pipeline.source.positions import Place
 
 # For smaller pieces, the overhead of a task exceeds the gain of parallel work.
 SMALLEST_PIECE = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class LakeStretch:
     """Entries of a partition, from one offset up to but not including another."""
 
-    partition: Partition
+    partition: TopicPartition
     start: int
     end: int
 
@@ -26,28 +25,21 @@ class Stretch:
     def rows(self) -> int:
         return self.end - self.start
 
-    @property
-    def place(self) -> Place:
-        return Place(self.partition.topic, self.partition.topic_id, self.partition.partition)
 
-
-def within(stretches: Iterable[Stretch], ends: Mapping[int, int]) -> list[Stretch]:
+def within(stretches: Iterable[LakeStretch], ends: Mapping[int, int]) -> list[LakeStretch]:
     """Limit stretches to offsets before the given ends of their partitions."""
     limits = [(stretch, ends.get(stretch.partition.partition_id, 0)) for stretch in stretches]
     return [replace(stretch, end=min(stretch.end, end)) for stretch, end in limits if stretch.start < end]
 
 
-def share(stretches: Sequence[Stretch], rows: int) -> list[Stretch]:
+def share(stretches: Sequence[LakeStretch], rows: int) -> list[LakeStretch]:
     """Return the beginnings of stretches, with so many rows in all, divided fairly."""
-    shares = positions.share(rows, {stretch.place: stretch.rows for stretch in stretches})
-    return [
-        replace(stretch, end=stretch.start + shares[stretch.place])
-        for stretch in stretches
-        if shares[stretch.place]
-    ]
+    shares = positions.share(rows, {stretch.partition.place: stretch.rows for stretch in stretches})
+    parts = [(stretch, shares[stretch.partition.place]) for stretch in stretches]
+    return [replace(stretch, end=stretch.start + part) for stretch, part in parts if part]
 
 
-def cut(stretches: Sequence[Stretch], workers: int) -> list[Stretch]:
+def cut(stretches: Sequence[LakeStretch], workers: int) -> list[LakeStretch]:
     """Cut stretches into pieces that keep all workers busy."""
     size = max(SMALLEST_PIECE, -(-sum(stretch.rows for stretch in stretches) // workers))
     return [
@@ -57,7 +49,7 @@ def cut(stretches: Sequence[Stretch], workers: int) -> list[Stretch]:
     ]
 
 
-def without(stretches: Iterable[Stretch], files: Iterable[LakeFile]) -> list[Stretch]:
+def without(stretches: Iterable[LakeStretch], files: Iterable[LakeFile]) -> list[LakeStretch]:
     """Return the parts of stretches that are in none of the files."""
     held: dict[int, list[LakeFile]] = defaultdict(list)
     for file in sorted(files, key=lambda file: file.first):

@@ -37,14 +37,13 @@ class Overtaken(PipelineError):
 class Lake:
     """A lake at the version of its first read; `refresh` reads the newest version."""
 
-    def __init__(self, location: str | Path, storage_options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, location: str | Path) -> None:
         self.location = storage.normal(location)
-        self.options = dict(storage_options or {})
         self._opened: DeltaTable | None = None
         self._found: pa.Table | None = None
 
     def exists(self) -> bool:
-        return self._opened is not None or DeltaTable.is_deltatable(self.location, self.options)
+        return self._opened is not None or DeltaTable.is_deltatable(self.location)
 
     def create(self) -> None:
         """Create the table if there is none."""
@@ -58,7 +57,6 @@ class Lake:
             partition_by=list(CONSTANT),
             name="nuncius",
             description="Entries of topics, archived by nuncius",
-            storage_options=self.options,
         )
         storage.make_durable(self.location, f"_delta_log/{0:020}.*")
 
@@ -72,7 +70,7 @@ class Lake:
         if self._opened is None:
             if not self.exists():
                 raise NotALake(f"there is no lake at {self.location}: archive a topic first")
-            opened = DeltaTable(self.location, storage_options=self.options)
+            opened = DeltaTable(self.location)
             if opened.metadata().partition_columns != list(CONSTANT):
                 raise NotALake(f"the table at {self.location} was not made by nuncius")
             self._opened = opened
@@ -114,8 +112,7 @@ class Lake:
         if partition_ids is not None:
             wanted = pa.array(partition_ids, pa.int32())
             found = found.filter(pc.is_in(found["partition_id"], value_set=wanted))
-        options = tuple(sorted(self.options.items()))
-        return [LakeFile(**row, location=self.location, options=options) for row in found.to_pylist()]
+        return [LakeFile(**row, location=self.location) for row in found.to_pylist()]
 
     def ends(self) -> dict[int, int]:
         """Return the end of the archived offsets for each partition ever archived. It never goes back."""

@@ -7,7 +7,7 @@ deletes them.
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,19 +30,18 @@ class OutOfOrder(PipelineError):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class FileTarget:
     """The partition that is written, its location, and the size of files."""
 
     location: str
     topic: str
     partition: int
     partition_id: int
-    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     file_rows: int = FILE_ROWS
     file_bytes: int = FILE_BYTES
 
 
-def write(target: Target, batches: Iterable[pa.RecordBatch]) -> Iterator[LakeFile]:
+def write(target: FileTarget, batches: Iterable[pa.RecordBatch]) -> Iterator[LakeFile]:
     """Write entries of one partition, which are in order and have at least the stored columns. Yield each
     file once it is durable. After a missing entry, begin a new file."""
     file: _File | None = None
@@ -66,14 +65,14 @@ def write(target: Target, batches: Iterable[pa.RecordBatch]) -> Iterator[LakeFil
 
 
 class _File:
-    def __init__(self, target: Target, first: int) -> None:
+    def __init__(self, target: FileTarget, first: int) -> None:
         self.target = target
         self.first = self.end = first
         self.path = f"{DIRECTORY}/{target.partition_id}-{first:020}-{uuid.uuid4().hex}.parquet"
         self._times = pa.array([], pa.int64())  # of the earliest and the latest entry
         self._group: list[pa.RecordBatch] = []
         self._group_rows = self._group_bytes = 0
-        self._files = storage.filesystem(target.location, dict(target.options))
+        self._files = storage.filesystem(target.location)
         storage.make_directory(target.location, DIRECTORY)
         self._output = self._files.open_output_stream(self.path)
         self._parquet = pq.ParquetWriter(
@@ -125,7 +124,6 @@ class _File:
             self._times[1].as_py(),
             size,
             target.location,
-            target.options,
         )
 
     def discard(self) -> None:

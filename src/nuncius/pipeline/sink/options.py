@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 
 from nuncius.pipeline import place
 from nuncius.pipeline.errors import InvalidOption, InvalidSchema
+from nuncius.pipeline.numbers import whole
 
 ROWS = 100_000
 BYTES = 32 << 20
@@ -62,7 +63,7 @@ _SAID = {
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class WriteTarget:
     """The target of rows, with the defaults of their columns."""
 
     dsn: str
@@ -86,14 +87,14 @@ class Label:
     """Distinguishes writes without a name."""
 
 
-def target(options: Mapping[str, str], schema: StructType, overwrite: bool) -> Target:
+def target(options: Mapping[str, str], schema: StructType, overwrite: bool) -> WriteTarget:
     if overwrite:
         raise InvalidOption('topics and queues only grow: write with mode("append")')
     _check_names(options)
     kind = _kind(options, schema)
     _check_schema(schema, kind)
     name = place.option(options, kind)
-    return Target(
+    return WriteTarget(
         place.store_dsn(options),
         kind,
         name,
@@ -161,12 +162,4 @@ def _is_text_map(kind: DataType) -> bool:
 
 def _number(options: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
     given = place.option(options, name)
-    if given is None:
-        return default
-    try:
-        number = int(given)
-    except ValueError:
-        number = least - 1
-    if not least <= number <= most:
-        raise InvalidOption(f"option {name!r} is a number from {least} to {most}, not {given!r}")
-    return number
+    return default if given is None else whole(f"option {name!r}", given, least, most)

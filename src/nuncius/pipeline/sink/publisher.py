@@ -14,29 +14,19 @@ from pyspark import TaskContext
 from nuncius.pipeline.errors import InvalidOption, ReplayDiffers
 from nuncius.pipeline.sink.options import Label
 from nuncius.store.driver import Connection
+from nuncius.store.queries import procedure, query
 
 # Properties with which Spark tells a task its streaming query. The id is stored in the query's checkpoint.
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 
-_LAST_COUNT = """
-select publisher_count from nuncius.publisher_counts
-where publisher_id = $1 and kind = $2 and target_id = $3 order by publisher_count desc limit 1
-"""
-# A sink is a publisher, too. It counts completed batches: kind 3, without a target.
-_FINISHED = """
-select max(c.publisher_count) from nuncius.publishers p join nuncius.publisher_counts c using (publisher_id)
-where p.publisher_name = $1 and c.kind = 3
-"""
-_FINISH = """
-insert into nuncius.publisher_counts (publisher_id, kind, target_id, publisher_count)
-select publisher_id, 3, 0, $2 from nuncius.ensure_publishers(array[$1]) on conflict do nothing
-"""
-_ENSURE = "select publisher_id from nuncius.ensure_publishers(array[$1::text], $2)"
+# A sink is a publisher, too. It counts completed batches.
+_FINISHED = query("sink", "finished")
+_FINISH = query("sink", "finish")
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class SinkBatch:
     """One batch of one sink."""
 
     sink: str
@@ -65,19 +55,19 @@ class Batch:
         )
 
 
-def of_stream(label: Label, context: TaskContext) -> Batch:
+def of_stream(label: Label, context: TaskContext) -> SinkBatch:
     """Return the batch that a streaming query writes. A new checkpoint is a new query and writes under a new
     name, so the old query's counts do not suppress its rows."""
     query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
     if not query or not batch:
         raise InvalidOption("Spark does not say which query and batch this is: write with foreachBatch")
-    return Batch(f"spark/{label.name or 'stream'}/{query}", int(batch), named=True)
+    return SinkBatch(f"spark/{label.name or 'stream'}/{query}", int(batch), named=True)
 
 
-def of_write(label: Label, context: TaskContext) -> Batch:
+def of_write(label: Label, context: TaskContext) -> SinkBatch:
     """Return the batch of a plain write. Inside foreachBatch the query is part of its name, as above."""
     if label.name is None:
-        return Batch(f"spark/{label.nonce}", 0, named=False)
+        return SinkBatch(f"spark/{label.nonce}", 0, named=False)
     query = context.getLocalProperty(_QUERY)
     batch = label.batch
     if batch is None and query:
@@ -86,15 +76,16 @@ def of_write(label: Label, context: TaskContext) -> Batch:
         raise InvalidOption(
             "which write of this sink is it? Give option 'batch', a number that goes up, besides 'name'"
         )
-    return Batch(f"spark/{label.name}/{query}" if query else f"spark/{label.name}", batch, named=True)
+    return SinkBatch(f"spark/{label.name}/{query}" if query else f"spark/{label.name}", batch, named=True)
 
 
 @dataclass(slots=True)
-class Publisher:
+class TaskPublisher:
     """The publisher of one task of a batch."""
 
-    batch: Batch
+    batch: SinkBatch
     task: int
+    name: str
     publisher_id: int
     portion: int = 0
     """Transactions before this one."""
@@ -104,9 +95,10 @@ class Publisher:
     known: int = 0
 
     @classmethod
-    async def ensure(cls, connection: Connection, batch: Batch, task: int) -> Publisher:
+    async def ensure(cls, connection: Connection, batch: SinkBatch, task: int) -> TaskPublisher:
         name = f"{batch.sink}/{task}"
-        return cls(batch, task, await connection.fetchval(_ENSURE, name, batch.named))
+        ensure = procedure("ensure_publishers", 2)
+        return cls(batch, task, name, await connection.fetchval(ensure, [name], batch.named))
 
     @property
     def base(self) -> int:
@@ -117,20 +109,12 @@ class Publisher:
         return self.base + self.sent.get(name, 0) + 1
 
     async def check(
-        self,
-        connection: Connection,
-        kind: int,
-        target: tuple[int, str],
-        rows: int,
-        known: int,
-        *,
-        last: bool,
+        self, connection: Connection, kind: str, name: str, rows: int, known: int, *, last: bool
     ) -> None:
         """Refuse a repetition that differs from the original. `known` of these rows were written before."""
         if not known:
             return
-        target_id, name = target
-        stored: int = await connection.fetchval(_LAST_COUNT, self.publisher_id, kind, target_id)
+        stored: int = await connection.fetchval(procedure("last_count", 3), self.name, kind, name)
         if stored >> 32 > self.batch.number:
             raise ReplayDiffers(self.batch.went_back(stored >> 32))
         earlier = self.sent.get(name, 0)

@@ -6,29 +6,27 @@ import shlex
 from collections.abc import Sequence
 
 from nuncius.pipeline.errors import PipelineError
-from nuncius.pipeline.sink.options import Target
-from nuncius.pipeline.sink.publisher import Publisher
+from nuncius.pipeline.sink.options import WriteTarget
+from nuncius.pipeline.sink.publisher import TaskPublisher
 from nuncius.pipeline.sink.rows import BadRow, Rows, Sorted
 from nuncius.store.calls.putting import NO_QUEUE
 from nuncius.store.driver import Connection
+from nuncius.store.queries import procedure, query
 
-KIND = 2
+LOCK = 78002
 RUNS_A_CALL = 64
-_FIND = "select queue_id, queue_name, store_id from nuncius.queues where queue_name = any ($1)"
-_CLIENTS = "select client_id, client_name from nuncius.clients where client_name = any ($1)"
-_LOCK = "select nuncius.take_locks(78002, $1, $1, true)"
-_PUT = (
-    "select codes, skipped from nuncius.put_many"
-    "($1, $2, $3, $4, null, $5, null, $6::smallint[], $7, $8, false, true, true)"
-)
+_FIND = query("sink", "queues")
+_PUT = query("sink", "put")
 
 
-class Queues:
-    def __init__(self, target: Target) -> None:
+class QueueWriter:
+    def __init__(self, target: WriteTarget) -> None:
         self._target = target
         self._clients: dict[str, int] = {}
 
-    async def write(self, connection: Connection, rows: Rows, publisher: Publisher, *, last: bool) -> None:
+    async def write(
+        self, connection: Connection, rows: Rows, publisher: TaskPublisher, *, last: bool
+    ) -> None:
         """Put all rows or none."""
         ready = rows.sort(None)
         priorities = ready.column("priority", self._target.priority)
@@ -45,7 +43,7 @@ class Queues:
         names: list[str | None] = ready.column("receiver", self._target.receiver)
         unknown = {name for name in names if name is not None} - self._clients.keys()
         if unknown:
-            found = await connection.fetch(_CLIENTS, sorted(unknown))
+            found = await connection.fetch(procedure("find_clients", 2), None, sorted(unknown))
             self._clients |= {row["client_name"]: row["client_id"] for row in found}
             missing = sorted(unknown - self._clients.keys())
             if missing:
@@ -76,12 +74,12 @@ async def _put(
     queues: Sequence[int],
     ready: Sorted,
     columns: tuple[list[int], list[int], list[str | None] | None, list[bytes]],
-    publisher: Publisher,
+    publisher: TaskPublisher,
     *,
     last: bool,
 ) -> int:
     """Put rows within the caller's transaction. Return the number of rows that were stored before."""
-    await connection.execute(_LOCK, queues)
+    await connection.execute(procedure("take_locks", 4), LOCK, queues, queues, True)
     receivers, priorities, headers, values = columns
     known = 0
     for first in range(0, len(ready.runs), RUNS_A_CALL):
@@ -103,7 +101,6 @@ async def _put(
             name = rows.names[run.target]
             if code == NO_QUEUE:
                 raise PipelineError(f"queue {name!r} was deleted while it was written to")
-            queue = (queues[run.target], name)
-            await publisher.check(connection, KIND, queue, run.end - run.start, skipped, last=last)
+            await publisher.check(connection, "queue", name, run.end - run.start, skipped, last=last)
             known += skipped
     return known

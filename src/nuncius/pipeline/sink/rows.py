@@ -58,7 +58,7 @@ def _sizes(values: pa.Array) -> Numbers:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RowRun:
     """Rows with the same target, adjacent in the sorted columns."""
 
     target: int
@@ -118,7 +118,8 @@ class Rows:
         cuts = np.flatnonzero((np.diff(codes) != 0) | (np.diff(places) != 0)) + 1
         edges = [0, *cuts.tolist(), self.length]
         runs = [
-            Run(int(codes[start]), int(places[start]), start, end) for start, end in itertools.pairwise(edges)
+            RowRun(int(codes[start]), int(places[start]), start, end)
+            for start, end in itertools.pairwise(edges)
         ]
         return Sorted(self._table.take(pa.array(order)).combine_chunks(), runs, self._ranks()[order])
 
@@ -139,7 +140,7 @@ class Rows:
 class Sorted:
     """Rows in the order of sending, with their columns as Python lists."""
 
-    def __init__(self, table: pa.Table, runs: list[Run], ranks: Numbers) -> None:
+    def __init__(self, table: pa.Table, runs: list[RowRun], ranks: Numbers) -> None:
         self._table = table
         self.runs = runs
         self.ranks: list[int] = ranks.tolist()

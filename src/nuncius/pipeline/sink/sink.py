@@ -31,8 +31,8 @@ from pyspark.sql.types import StructType
 from nuncius.pipeline.sink import options as sink_options
 from nuncius.pipeline.sink import publisher as sink_publisher
 from nuncius.pipeline.sink.link import link
-from nuncius.pipeline.sink.options import Target
-from nuncius.pipeline.sink.publisher import Batch, Publisher
+from nuncius.pipeline.sink.options import WriteTarget
+from nuncius.pipeline.sink.publisher import SinkBatch, TaskPublisher
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,37 +44,39 @@ if TYPE_CHECKING:
 class Written(WriterCommitMessage):
     """The result of a task."""
 
-    batch: Batch
+    batch: SinkBatch
     rows: int
     known: int
     """Number of rows that had been written before."""
 
 
-class BatchWriter(DataSourceArrowWriter):
+class _Writer:
+    """The parts that writers of tables and of streams share."""
+
+    streaming: bool
+
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self.target = sink_options.target(options, schema, overwrite)
-        self.label = sink_options.label(options, streaming=False)
+        self.label = sink_options.label(options, streaming=self.streaming)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        context = _context()
-        return write(
-            self.target, sink_publisher.of_write(self.label, context), context.partitionId(), iterator
-        )
+        context = TaskContext.get()
+        assert context is not None
+        batch_of = sink_publisher.of_stream if self.streaming else sink_publisher.of_write
+        return write(self.target, batch_of(self.label, context), context.partitionId(), iterator)
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    streaming = False
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         finish(self.target, messages)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
-    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        # Results in output mode `update` or `complete` cannot be appended to a log.
-        self.target = sink_options.target(options, schema, overwrite)
-        self.label = sink_options.label(options, streaming=True)
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Overwriting is refused: results in output mode `update` or `complete` cannot be appended to a log."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        context = _context()
-        batch = sink_publisher.of_stream(self.label, context)
-        return write(self.target, batch, context.partitionId(), iterator)
+    streaming = True
 
     def commit(
         self,
@@ -84,26 +86,19 @@ class StreamWriter(DataSourceStreamArrowWriter):
         finish(self.target, messages)
 
 
-def _context() -> TaskContext:
-    context = TaskContext.get()
-    assert context is not None
-    return context
-
-
-def write(target: Target, batch: Batch, task: int, batches: Iterable[pa.RecordBatch]) -> Written:
+def write(target: WriteTarget, batch: SinkBatch, task: int, batches: Iterable[pa.RecordBatch]) -> Written:
     """Write the rows of one task."""
-    from nuncius.pipeline.sink.queues import Queues
+    from nuncius.pipeline.sink.queues import QueueWriter
     from nuncius.pipeline.sink.rows import Rows, transactions
-    from nuncius.pipeline.sink.topics import Topics
+    from nuncius.pipeline.sink.topics import TopicWriter
 
-    sink = Topics(target) if target.kind == "topic" else Queues(target)
+    sink = TopicWriter(target) if target.kind == "topic" else QueueWriter(target)
     store = link(target.dsn)
-    publisher: Publisher | None = None
+    publisher: TaskPublisher | None = None
 
-    async def begin(connection: Connection) -> Publisher | None:
-        return (
-            None if await batch.is_finished(connection) else await Publisher.ensure(connection, batch, task)
-        )
+    async def begin(connection: Connection) -> TaskPublisher | None:
+        finished = await batch.is_finished(connection)
+        return None if finished else await TaskPublisher.ensure(connection, batch, task)
 
     portions = transactions(batches, target.rows, sink_options.BYTES)
     for table, last in portions:
@@ -115,7 +110,7 @@ def write(target: Target, batch: Batch, task: int, batches: Iterable[pa.RecordBa
     return Written(batch, publisher.written if publisher else 0, publisher.known if publisher else 0)
 
 
-def finish(target: Target, messages: Iterable[WriterCommitMessage | None]) -> None:
+def finish(target: WriteTarget, messages: Iterable[WriterCommitMessage | None]) -> None:
     """Record that a batch is complete. Spark still repeats it if it dies before its own record."""
     done = [message for message in messages if isinstance(message, Written)]
     if done:

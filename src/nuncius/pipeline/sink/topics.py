@@ -8,22 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from nuncius.pipeline.errors import InvalidOption, PipelineError
-from nuncius.pipeline.sink.options import Target
-from nuncius.pipeline.sink.publisher import Publisher
-from nuncius.pipeline.sink.rows import BadRow, Rows, Run, Sorted
+from nuncius.pipeline.sink.options import WriteTarget
+from nuncius.pipeline.sink.publisher import TaskPublisher
+from nuncius.pipeline.sink.rows import BadRow, RowRun, Rows, Sorted
 from nuncius.store.calls.publishing import NO_TOPIC, OTHER_LAYOUT
 from nuncius.store.driver import Connection
+from nuncius.store.queries import procedure, query
 
-KIND = 1
+LOCK = 78001
 # The procedure searches for each run's rows from the beginning, so many runs are divided into several calls.
 RUNS_A_CALL = 64
-_FIND = "select topic_id, topic_name, partition_ids, store_ids from nuncius.find_topics($1)"
-_MAKE = "select nuncius.ensure_topic(name, $2) from unnest($1::text[]) name"
-_LOCK = "select nuncius.take_locks(78001, $1, $1, true)"
-_PUBLISH = (
-    "select bases, skipped from nuncius.publish_many"
-    "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, true, true)"
-)
+_FIND = procedure("find_topics", 1)
+_PUBLISH = query("sink", "publish")
 
 
 class _Stale(Exception):
@@ -31,19 +27,21 @@ class _Stale(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class TopicLayout:
     topic_id: int
     partition_ids: Sequence[int]
 
 
-class Topics:
+class TopicWriter:
     """The topics that a task has looked up."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: WriteTarget) -> None:
         self._target = target
-        self._known: dict[str, Topic] = {}
+        self._known: dict[str, TopicLayout] = {}
 
-    async def write(self, connection: Connection, rows: Rows, publisher: Publisher, *, last: bool) -> None:
+    async def write(
+        self, connection: Connection, rows: Rows, publisher: TaskPublisher, *, last: bool
+    ) -> None:
         """Publish all rows or none."""
         while True:
             topics = [await self._topic(connection, name) for name in rows.names]
@@ -61,17 +59,17 @@ class Topics:
             publisher.advance(dict(zip(rows.names, rows.lengths(), strict=True)), known)
             return
 
-    async def _topic(self, connection: Connection, name: str) -> Topic:
+    async def _topic(self, connection: Connection, name: str) -> TopicLayout:
         known = self._known.get(name)
         if known is None:
             known = self._known[name] = await self._look_up(connection, name)
         return known
 
-    async def _look_up(self, connection: Connection, name: str) -> Topic:
+    async def _look_up(self, connection: Connection, name: str) -> TopicLayout:
         _check_name(name)
         row = await connection.fetchrow(_FIND, [name])
         if row is None:
-            await connection.execute(_MAKE, [name], self._target.partitions)
+            await connection.execute(procedure("ensure_topic", 2), name, self._target.partitions)
             row = await connection.fetchrow(_FIND, [name])
         if row is None:  # deleted at this moment
             return await self._look_up(connection, name)
@@ -81,7 +79,7 @@ class Topics:
                     f"partition {partition} of topic {name!r} lives in store {store}, "
                     "and this sink writes to one store only"
                 )
-        return Topic(row["topic_id"], row["partition_ids"])
+        return TopicLayout(row["topic_id"], row["partition_ids"])
 
     async def _refuse_partition(self, connection: Connection, name: str, partition: int) -> None:
         """Look the topic up again. Fail if it still does not have that partition."""
@@ -101,9 +99,9 @@ def _check_name(name: str) -> None:
 async def _publish(
     connection: Connection,
     rows: Rows,
-    topics: Sequence[Topic],
+    topics: Sequence[TopicLayout],
     ready: Sorted,
-    publisher: Publisher,
+    publisher: TaskPublisher,
     *,
     last: bool,
 ) -> int:
@@ -112,7 +110,7 @@ async def _publish(
     calls = list(_calls(ready.runs))
     if len(calls) > 1:  # one call takes its locks in order; several calls must do so together
         locks = [topics[run.target].partition_ids[run.partition - 1] for run in ready.runs]
-        await connection.execute(_LOCK, locks)
+        await connection.execute(procedure("take_locks", 4), LOCK, locks, locks, True)
     known = 0
     for runs in calls:
         targets = sorted({run.target for run in runs})
@@ -128,15 +126,14 @@ async def _publish(
             mine = [n for n, run in enumerate(runs) if run.target == target]
             skipped = sum(answer["skipped"][n] for n in mine)
             length = sum(runs[n].end - runs[n].start for n in mine)
-            topic = (topics[target].topic_id, rows.names[target])
-            await publisher.check(connection, KIND, topic, length, skipped, last=last)
+            await publisher.check(connection, "topic", rows.names[target], length, skipped, last=last)
             known += skipped
     return known
 
 
-def _calls(runs: Sequence[Run]) -> Iterator[list[Run]]:
+def _calls(runs: Sequence[RowRun]) -> Iterator[list[RowRun]]:
     """Divide runs into calls. A topic stays in one call, because its counts increase by one within a call."""
-    call: list[Run] = []
+    call: list[RowRun] = []
     for run in runs:
         if len(call) >= RUNS_A_CALL and run.target != call[-1].target:
             yield call
@@ -146,7 +143,11 @@ def _calls(runs: Sequence[Run]) -> Iterator[list[Run]]:
 
 
 def _arguments(
-    rows: Rows, topics: Sequence[Topic], runs: Sequence[Run], targets: Sequence[int], publisher: Publisher
+    rows: Rows,
+    topics: Sequence[TopicLayout],
+    runs: Sequence[RowRun],
+    targets: Sequence[int],
+    publisher: TaskPublisher,
 ) -> tuple[list[int], ...]:
     ordinals = {target: n for n, target in enumerate(targets, 1)}
     return (
@@ -161,7 +162,7 @@ def _arguments(
 
 
 def _entries(
-    runs: Sequence[Run],
+    runs: Sequence[RowRun],
     targets: Sequence[int],
     ready: Sorted,
     columns: tuple[list[bytes], list[str | None] | None, list[str | None] | None],

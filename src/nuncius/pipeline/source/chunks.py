@@ -16,26 +16,29 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
-from nuncius.pipeline.catalogue import Partition
-from nuncius.pipeline.link import BROKEN, Link, linked, unlink
+from nuncius.pipeline.catalogue import TopicPartition
+from nuncius.pipeline.link import BROKEN, ArrowLink, linked, unlink
+from nuncius.pipeline.patience import patiently
 from nuncius.pipeline.source.columns import NULLABLE, OFFSET, SQL
 from nuncius.pipeline.source.loss import lost
+from nuncius.store.queries import query
 
 CHUNK_ROWS = 50_000
 CHUNK_BYTES = 32 << 20
 CHUNK_SECONDS = 0.4
-PATIENCE = 20.0  # seconds that a store may be unreachable
-_PAUSE = 0.1
+
+_ENTRIES = query("source", "entries")
 
 
 @dataclass(slots=True)
-class Chunk:
+class ReadChunk:
     """The rows that one transaction read; `cut` if a limit ended it."""
 
-    link: Link
+    link: ArrowLink
     names: list[str]
     batches: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
@@ -59,8 +62,8 @@ class Chunk:
 
 
 def read(
-    partition: Partition, start: int, end: int, names: Sequence[str], *, fail_on_data_loss: bool
-) -> Iterator[tuple[Chunk, pa.RecordBatch]]:
+    partition: TopicPartition, start: int, end: int, names: Sequence[str], *, fail_on_data_loss: bool
+) -> Iterator[tuple[ReadChunk, pa.RecordBatch]]:
     """Read the rows of a range in order: batches of the offset and the chunk's columns, which are the named
     ones without some that are null."""
     at, rows = start, CHUNK_ROWS
@@ -68,7 +71,8 @@ def read(
     guessing = True
     while at < end:
         upto = min(at + rows, end)
-        chunk = _patiently(partition, at, upto, names, absent)
+        wanted = partial(_fetch, partition, at, upto, names, absent)
+        chunk = patiently(wanted, BROKEN, partial(unlink, partition.dsn))
         if absent and not chunk.is_dense(at, upto):
             guessing, absent = False, set()
             continue
@@ -86,31 +90,21 @@ def read(
                 rows = min(rows * 2, CHUNK_ROWS)
 
 
-def _patiently(partition: Partition, at: int, upto: int, names: Sequence[str], absent: set[str]) -> Chunk:
-    """Fetch a chunk. Retry while connections break or the store is briefly unreachable."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return _fetch(linked(partition.dsn), partition.partition_id, at, upto, names, absent)
-        except BROKEN:
-            unlink(partition.dsn)
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(_PAUSE)
-
-
 def _fetch(
-    link: Link, partition_id: int, at: int, upto: int, names: Sequence[str], absent: set[str]
-) -> Chunk:
-    chunk = Chunk(link, [name for name in names if name not in absent])
-    columns = ", ".join([OFFSET, *(SQL[name] for name in chunk.names)])
-    without = "".join(f" and {NULLABLE[name]} is null" for name in sorted(absent))
+    partition: TopicPartition, at: int, upto: int, names: Sequence[str], absent: set[str]
+) -> ReadChunk:
+    link = linked(partition.dsn)
+    chunk = ReadChunk(link, [name for name in names if name not in absent])
+    statement = _ENTRIES.format(
+        columns=", ".join([OFFSET, *(SQL[name] for name in chunk.names)]),
+        partition_id=partition.partition_id,
+        first=at,
+        end=upto,
+        without="".join(f" and {NULLABLE[name]} is null" for name in sorted(absent)),
+    )
     started = time.monotonic()
     with link.cursor() as cursor:
-        cursor.execute(
-            f"select {columns} from nuncius.entries where partition_id = {partition_id:d} "  # noqa: S608
-            f"and entry_offset >= {at:d} and entry_offset < {upto:d}{without} order by {OFFSET}"
-        )
+        cursor.execute(statement)
         reader = cursor.fetch_record_batch()
         for batch in reader:
             chunk.batches.append(batch)
@@ -126,7 +120,7 @@ def _fetch(
     return chunk
 
 
-def _checked(batch: pa.RecordBatch, partition: Partition, at: int, fail: bool) -> int:
+def _checked(batch: pa.RecordBatch, partition: TopicPartition, at: int, fail: bool) -> int:
     """Check that a batch misses no offsets. Return the offset after it."""
     offsets = batch.column(0)
     first, last = offsets[0].as_py(), offsets[-1].as_py()
@@ -135,7 +129,7 @@ def _checked(batch: pa.RecordBatch, partition: Partition, at: int, fail: bool) -
     return int(last) + 1
 
 
-def _gone(partition: Partition, start: int, end: int, fail: bool, here: int = 0) -> None:
+def _gone(partition: TopicPartition, start: int, end: int, fail: bool, here: int = 0) -> None:
     lost(
         f"of {partition}, {end - start - here} of the entries from offset {start} to {end - 1} are gone: "
         "retention dropped them, or the topic was deleted, after this read was planned",

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from nuncius.pipeline.catalogue import Partition
+from nuncius.pipeline.catalogue import TopicPartition
 
 # The SQL expression of a column. The values of other columns are known without a query.
 SQL = {
@@ -39,7 +39,7 @@ _strings = msgspec.json.Decoder(dict[str, str])
 Names = Callable[[pa.Array], pa.Array]
 
 
-class Shape:
+class RowShape:
     """The columns that a reader requests, and the conversion of batches to them."""
 
     def __init__(self, schema: StructType, *, timed: bool) -> None:
@@ -53,7 +53,7 @@ class Shape:
         return list(dict.fromkeys([*self.schema.names, "offset", *self.names]))
 
     def from_store(
-        self, batch: pa.RecordBatch, names: list[str], partition: Partition, publishers: Names
+        self, batch: pa.RecordBatch, names: list[str], partition: TopicPartition, publishers: Names
     ) -> pa.RecordBatch:
         """Convert a batch of the store's answer (the offset and these columns) to the declared schema."""
         found = dict(zip(["offset", *names], batch.columns, strict=True))

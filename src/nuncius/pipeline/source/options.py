@@ -27,9 +27,11 @@ from typing import Literal
 
 from nuncius.pipeline import place
 from nuncius.pipeline.errors import InvalidOption
+from nuncius.pipeline.numbers import whole
 from nuncius.store.names import JOBS
 
 Tier = Literal["live", "lake", "all"]
+_TIERS: dict[str, Tier] = {"live": "live", "lake": "lake", "all": "all"}
 Edge = Literal["earliest", "latest"]
 Offsets = Mapping[str, Mapping[int, int]]
 
@@ -153,11 +155,7 @@ class _Given:
 
     def number(self, name: str) -> int | None:
         text = self.text(name)
-        if text is None:
-            return None
-        if not text.isdecimal() or int(text) == 0:
-            raise InvalidOption(f"{name!r} is a number from 1 on, not {text!r}")
-        return int(text)
+        return None if text is None else whole(repr(name), text)
 
     def numbers(self, name: str) -> frozenset[int] | None:
         parts = self.names(name)
@@ -172,15 +170,10 @@ class _Given:
         return text == "true"
 
     def tier(self, name: str) -> Tier:
-        match (self.text(name) or "live").lower():
-            case "live":
-                return "live"
-            case "lake":
-                return "lake"
-            case "all":
-                return "all"
-            case other:
-                raise InvalidOption(f"{name!r} is live, lake or all, not {other!r}")
+        text = (self.text(name) or "live").lower()
+        if text not in _TIERS:
+            raise InvalidOption(f"{name!r} is live, lake or all, not {text!r}")
+        return _TIERS[text]
 
     def time(self, name: str) -> int | None:
         text = self.text(name)

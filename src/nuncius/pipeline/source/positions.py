@@ -15,7 +15,7 @@ _ID = "id"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PartitionKey:
     """One partition of one topic. Its text is used in messages."""
 
     topic: str
@@ -26,7 +26,7 @@ class Place:
         return f"partition {self.partition} of topic {self.topic!r}"
 
 
-Positions = Mapping[Place, int]
+Positions = Mapping[PartitionKey, int]
 
 
 def encode(positions: Positions) -> dict[str, dict[str, int]]:
@@ -37,23 +37,23 @@ def encode(positions: Positions) -> dict[str, dict[str, int]]:
     return encoded
 
 
-def decode(encoded: Mapping[str, Any]) -> dict[Place, int]:
+def decode(encoded: Mapping[str, Any]) -> dict[PartitionKey, int]:
     """Decode positions from Spark."""
     return {
-        Place(topic, places[_ID], int(partition)): offset
+        PartitionKey(topic, places[_ID], int(partition)): offset
         for topic, places in encoded.items()
         for partition, offset in places.items()
         if partition != _ID
     }
 
 
-def share(rows: int, waiting: Mapping[Place, int]) -> dict[Place, int]:
+def share(rows: int, waiting: Mapping[PartitionKey, int]) -> dict[PartitionKey, int]:
     """Divide a number of rows among partitions with waiting rows.
 
     Partitions get equal shares, and the unused part of a share goes to the others. If there are fewer rows
     than partitions, those with the most waiting rows come first, so none starves.
     """
-    given: dict[Place, int] = {}
+    given: dict[PartitionKey, int] = {}
     # By need: a partition that needs less than an equal share leaves the rest to the following ones.
     order = sorted(waiting, key=lambda place: (waiting[place], -place.topic_id, -place.partition))
     for number, place in enumerate(order):

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from nuncius.pipeline.catalogue import Partition
+from nuncius.pipeline.catalogue import TopicPartition
 from nuncius.pipeline.source import chunks
-from nuncius.pipeline.source.columns import Shape, in_time
+from nuncius.pipeline.source.columns import RowShape, in_time
 from nuncius.pipeline.source.loss import lost
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Slice(InputPartition):
+class ReadSlice(InputPartition):
     """The entries that one task reads, limited to a range of times."""
 
-    partition: Partition
+    partition: TopicPartition
     parts: tuple[Part, ...]
     not_before: int | None = None
     before: int | None = None
@@ -54,7 +54,7 @@ def cut(start: int, end: int, rows: int) -> Iterator[tuple[int, int]]:
         yield first, min(first + rows, end)
 
 
-def read(shape: Shape, wanted: Slice) -> Iterator[pa.RecordBatch]:
+def read(shape: RowShape, wanted: ReadSlice) -> Iterator[pa.RecordBatch]:
     """Read the entries of a slice in order, in the declared schema."""
     for part in wanted.parts:
         if part.file is None:
@@ -63,7 +63,7 @@ def read(shape: Shape, wanted: Slice) -> Iterator[pa.RecordBatch]:
             yield from _from_lake(shape, wanted, part, part.file)
 
 
-def _from_store(shape: Shape, wanted: Slice, part: Part) -> Iterator[pa.RecordBatch]:
+def _from_store(shape: RowShape, wanted: ReadSlice, part: Part) -> Iterator[pa.RecordBatch]:
     partition, fail = wanted.partition, wanted.fail_on_data_loss
     found = chunks.read(partition, part.start, part.end, shape.names, fail_on_data_loss=fail)
     for chunk, batch in found:
@@ -72,7 +72,7 @@ def _from_store(shape: Shape, wanted: Slice, part: Part) -> Iterator[pa.RecordBa
             yield shape.from_store(kept, chunk.names, partition, chunk.link.names)
 
 
-def _from_lake(shape: Shape, wanted: Slice, part: Part, file: "LakeFile") -> Iterator[pa.RecordBatch]:
+def _from_lake(shape: RowShape, wanted: ReadSlice, part: Part, file: "LakeFile") -> Iterator[pa.RecordBatch]:
     from nuncius.pipeline.lake import files
 
     rows = 0

@@ -26,12 +26,12 @@ from nuncius.pipeline.catalogue import Stores, expect
 from nuncius.pipeline.source import options as reading
 from nuncius.pipeline.source import positions, slices
 from nuncius.pipeline.source import schema as columns
-from nuncius.pipeline.source.columns import Shape
+from nuncius.pipeline.source.columns import RowShape
 from nuncius.pipeline.source.loss import lost
-from nuncius.pipeline.source.positions import Place
-from nuncius.pipeline.source.slices import Slice
-from nuncius.pipeline.source.subscription import Subscription
-from nuncius.pipeline.source.tiers import Range, ranges
+from nuncius.pipeline.source.positions import PartitionKey, Positions
+from nuncius.pipeline.source.slices import ReadSlice
+from nuncius.pipeline.source.subscription import StreamSubscription
+from nuncius.pipeline.source.tiers import ReadableRange, ranges
 
 Offset = dict[str, dict[str, int]]
 
@@ -42,13 +42,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         columns.check(schema)
         self._options = reading.parse(options, streaming=True)
-        self._shape = Shape(schema, timed=False)
+        self._shape = RowShape(schema, timed=False)
         self._stores = Stores(self._options.dsn)
-        self._target: dict[Place, int] | None = None
+        self._target: dict[PartitionKey, int] | None = None
         self._pause = PAUSES[0]
-        self._subscription: Subscription | None = None
+        self._subscription: StreamSubscription | None = None
         if self._options.subscription is not None:
-            self._subscription = Subscription(
+            self._subscription = StreamSubscription(
                 self._stores, self._options.subscription, hold_retention=self._options.hold_retention
             )
 
@@ -59,7 +59,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             edge: reading.Edge = "latest" if self._options.start == "latest" else "earliest"
             self._subscription.follow((place.topic_id for place in there), edge)
             there = self._look()  # retention may have dropped entries before it was held
-        start = {place: self._start(readable) for place, readable in there.items()}
+        start = {place: readable.start(self._stores, self._options) for place, readable in there.items()}
         if self._subscription is not None:
             self._subscription.warn_if_ahead(start)
         return positions.encode(start)
@@ -76,11 +76,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         there = self._look()
         if self._subscription is not None:
             self._subscription.follow((place.topic_id for place in there), "earliest")
-            self._subscription.confirm(begun, there)
+        self._confirm(begun, there)
         for place in begun.keys() - there.keys():
             self._report_missing(place, there)
-        ends: dict[Place, int] = {}
-        waiting: dict[Place, int] = {}
+        ends: dict[PartitionKey, int] = {}
+        waiting: dict[PartitionKey, int] = {}
         for place, readable in there.items():
             upto = readable.end if self._target is None else self._target.get(place)
             if place not in begun:
@@ -120,28 +120,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Slice)
+        assert isinstance(partition, ReadSlice)
         return slices.read(self._shape, partition)
 
     def commit(self, end: Offset) -> None:
         if self._subscription is not None:
-            self._subscription.confirm(positions.decode(end), self._look())
+            self._confirm(positions.decode(end), self._look())
 
     def stop(self) -> None:
         self._stores.close()
 
-    def _look(self) -> dict[Place, Range]:
-        found = ranges(self._stores, self._options)
-        return {Place(r.partition.topic, r.partition.topic_id, r.partition.partition): r for r in found}
+    def _look(self) -> dict[PartitionKey, ReadableRange]:
+        return {found.partition.place: found for found in ranges(self._stores, self._options)}
 
-    def _start(self, readable: Range) -> int:
-        options = self._options
-        if options.not_before is not None:
-            return readable.first_not_before(self._stores, options.not_before)
-        if isinstance(options.start, str):
-            return readable.end if options.start == "latest" else readable.first
-        places = options.start.get(readable.partition.topic, {})
-        return places.get(readable.partition.partition, readable.first)
+    def _confirm(self, done: Positions, there: Mapping[PartitionKey, ReadableRange]) -> None:
+        if self._subscription is not None:
+            self._subscription.confirm(
+                (there[place].partition, position) for place, position in done.items() if place in there
+            )
 
     def _take_breath(self, *, idle: bool) -> None:
         """Slow an idle stream down: Spark polls for new entries a hundred times a second."""
@@ -151,7 +147,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             self._pause = PAUSES[0]
 
-    def _still_there(self, place: Place, position: int, readable: Range) -> int:
+    def _still_there(self, place: PartitionKey, position: int, readable: ReadableRange) -> int:
         if position > readable.end:
             lost(
                 f"the position in {place} is offset {position}, but it ends at {readable.end}: "
@@ -160,7 +156,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return min(position, readable.end)
 
-    def _report_missing(self, place: Place, there: Mapping[Place, Range]) -> None:
+    def _report_missing(self, place: PartitionKey, there: Mapping[PartitionKey, ReadableRange]) -> None:
         """Report a partition of the checkpoint that the catalogue lacks, if the options still select it."""
         options = self._options
         if options.topics:

@@ -7,17 +7,17 @@ own subscription, which is logged.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from nuncius.pipeline.catalogue import Stores
+from nuncius.pipeline.catalogue import Stores, TopicPartition
 from nuncius.pipeline.source.options import Edge
-from nuncius.pipeline.source.positions import Place, Positions
-from nuncius.pipeline.source.tiers import Range
+from nuncius.pipeline.source.positions import Positions
+from nuncius.store.queries import procedure
 
 _log = logging.getLogger(__name__)
 
 
-class Subscription:
+class StreamSubscription:
     def __init__(self, stores: Stores, name: str, *, hold_retention: bool, is_job: bool = False) -> None:
         """Follow topics under a name, or under the name reserved for the job of that name."""
         self._stores = stores
@@ -25,7 +25,7 @@ class Subscription:
         self._hold_retention = hold_retention
         self._is_job = is_job
         self._ids: dict[int, int] = {}  # by topic
-        self._confirmed: dict[Place, int] = {}
+        self._confirmed: dict[int, int] = {}  # by partition
 
     def follow(self, topic_ids: Iterable[int], start: Edge) -> None:
         """Subscribe to topics that are not yet subscribed."""
@@ -33,7 +33,7 @@ class Subscription:
         if new:
             rows = self._stores.rows(
                 self._stores.main,
-                "select * from nuncius.follow($1, $2, $3, $4, $5)",
+                procedure("follow", 5),
                 new,
                 self._name,
                 start,
@@ -42,31 +42,27 @@ class Subscription:
             )
             self._ids |= {row["topic_id"]: row["subscription_id"] for row in rows}
 
-    def confirm(self, done: Positions, there: Mapping[Place, Range]) -> None:
+    def confirm(self, done: Iterable[tuple[TopicPartition, int]]) -> None:
         """Confirm the entries below these positions, for positions that have changed."""
         news = [
-            (place, there[place].partition.partition_id, position)
-            for place, position in done.items()
-            if place in there and place.topic_id in self._ids and self._confirmed.get(place) != position
+            (partition, position)
+            for partition, position in done
+            if partition.topic_id in self._ids and self._confirmed.get(partition.partition_id) != position
         ]
         if not news:
             return
         self._stores.rows(
             self._stores.main,
-            "select nuncius.confirm_many($1, $2, $3)",
-            [self._ids[place.topic_id] for place, _, _ in news],
-            [partition_id for _, partition_id, _ in news],
-            [position for _, _, position in news],
+            procedure("confirm_many", 3),
+            [self._ids[partition.topic_id] for partition, _ in news],
+            [partition.partition_id for partition, _ in news],
+            [position for _, position in news],
         )
-        self._confirmed |= {place: position for place, _, position in news}
+        self._confirmed |= {partition.partition_id: position for partition, position in news}
 
     def warn_if_ahead(self, start: Positions) -> None:
         """Log a warning where the subscription has confirmed more than the start of the stream."""
-        rows = self._stores.rows(
-            self._stores.main,
-            "select * from nuncius.positions_of($1)",
-            list(self._ids.values()),
-        )
+        rows = self._stores.rows(self._stores.main, procedure("positions_of", 1), list(self._ids.values()))
         topics = {subscription: topic for topic, subscription in self._ids.items()}
         at = {(topics[row["subscription_id"]], row["partition"]): row["position"] for row in rows}
         for place, position in start.items():

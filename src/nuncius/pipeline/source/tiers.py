@@ -8,34 +8,37 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nuncius.pipeline.catalogue import Partition, Stores, look
+from nuncius.pipeline.catalogue import Stores, TopicPartition, look
 from nuncius.pipeline.errors import InvalidOption
 from nuncius.pipeline.source import times
 from nuncius.pipeline.source.columns import in_time
 from nuncius.pipeline.source.loss import lost
-from nuncius.pipeline.source.options import ReadOptions
-from nuncius.pipeline.source.slices import Part, Slice, cut
+from nuncius.pipeline.source.options import Edge, Offsets, ReadOptions
+from nuncius.pipeline.source.slices import Part, ReadSlice, cut
+from nuncius.store.queries import query
 
 if TYPE_CHECKING:
     from nuncius.pipeline.lake.files import LakeFile
 
+_LAKE = query("lake", "location")
+
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ReadableRange:
     """The readable offsets of a partition: from `first` up to but not including `end`."""
 
-    partition: Partition
+    partition: TopicPartition
     first: int
     end: int
     files: tuple["LakeFile", ...] = ()
     live: bool = True
 
-    def slices(self, start: int, end: int, options: ReadOptions) -> Iterator[Slice]:
+    def slices(self, start: int, end: int, options: ReadOptions) -> Iterator[ReadSlice]:
         """Yield the slices of a range for tasks. Entries that no longer exist are reported."""
         for first, after in cut(start, end, options.rows_per_slice):
             parts = tuple(self._parts(first, after, options.fail_on_data_loss))
             if parts:
-                yield Slice(
+                yield ReadSlice(
                     self.partition, parts, options.not_before, options.before, options.fail_on_data_loss
                 )
 
@@ -66,6 +69,18 @@ class Range:
         if kept < end:
             yield Part(kept, end)
 
+    def start(self, stores: Stores, options: ReadOptions) -> int:
+        """Return the first offset that is to be read."""
+        if options.not_before is not None:
+            return self.first_not_before(stores, options.not_before)
+        return self.chosen(options.start, self.end if options.start == "latest" else self.first)
+
+    def chosen(self, offsets: Edge | Offsets, otherwise: int) -> int:
+        """Return the offset that is given for this partition."""
+        if isinstance(offsets, str):
+            return otherwise
+        return offsets.get(self.partition.topic, {}).get(self.partition.partition, otherwise)
+
     def first_not_before(self, stores: Stores, time: int) -> int:
         """Return the offset of the first entry that is not before a time or, without one, the end."""
         live = times.first_not_before(stores, self.partition, time) if self.live else self.end
@@ -77,30 +92,32 @@ class Range:
         return max(live, *(file.end for file in self.files if file.first_time < time), self.first)
 
 
-def ranges(stores: Stores, options: ReadOptions) -> list[Range]:
+def ranges(stores: Stores, options: ReadOptions) -> list[ReadableRange]:
     """Return the readable ranges of existing partitions that the options name, by topic and number."""
     # The store first: entries that retention drops between the two reads are in the lake by then.
     partitions = look(stores, options)
     if options.tier == "live":
-        return [Range(p, p.first, p.next) for p in partitions]
+        return [ReadableRange(p, p.first, p.next) for p in partitions]
     files = _files(stores, options, partitions)
     return [_joined(p, tuple(files.get(p.partition_id, ())), live=options.tier == "all") for p in partitions]
 
 
-def _joined(partition: Partition, files: tuple["LakeFile", ...], *, live: bool) -> Range:
+def _joined(partition: TopicPartition, files: tuple["LakeFile", ...], *, live: bool) -> ReadableRange:
     firsts = [file.first for file in files[:1]] + [partition.first] * (live or not files)
     ends = [file.end for file in files[-1:]] + [partition.next if live else partition.first] * (
         live or not files
     )
-    return Range(partition, min(firsts), max(ends), files, live)
+    return ReadableRange(partition, min(firsts), max(ends), files, live)
 
 
-def _files(stores: Stores, options: ReadOptions, partitions: list[Partition]) -> dict[int, list["LakeFile"]]:
+def _files(
+    stores: Stores, options: ReadOptions, partitions: list[TopicPartition]
+) -> dict[int, list["LakeFile"]]:
     from nuncius.pipeline.lake.table import Lake
 
     location = options.lake
     if location is None:
-        rows = stores.rows(stores.main, "select location from nuncius.lakes where lake_name = 'main'")
+        rows = stores.rows(stores.main, _LAKE)
         location = rows[0]["location"] if rows else None
     if location is None and options.tier == "lake":
         raise InvalidOption(

@@ -6,23 +6,18 @@ binary search for a time that much earlier (or later) is on the safe side, and f
 one by one. The result is exact: the first entry not before a time, the last before it.
 """
 
-from nuncius.pipeline.catalogue import Partition, Stores
+from nuncius.pipeline.catalogue import Stores, TopicPartition
 from nuncius.pipeline.source.options import moment
+from nuncius.store.queries import procedure, query
 
 CLOCK_SLACK = 10 * 60 * 1_000_000  # microseconds
 STEP = 100_000  # entries checked in one transaction
 
-_FIRST = """
-select entry_offset as found from nuncius.entries
-where partition_id = $1 and entry_offset >= $2 and entry_offset < $3 and time_of_arrival >= $4
-order by entry_offset limit 1"""
-_LAST = """
-select entry_offset as found from nuncius.entries
-where partition_id = $1 and entry_offset >= $2 and entry_offset < $3 and time_of_arrival < $4
-order by entry_offset desc limit 1"""
+_FIRST = query("source", "first_not_before")
+_LAST = query("source", "last_before")
 
 
-def first_not_before(stores: Stores, partition: Partition, time: int) -> int:
+def first_not_before(stores: Stores, partition: TopicPartition, time: int) -> int:
     """Return the offset of the first entry that is not before a time or, without one, the partition's end."""
     low = _search(stores, partition, time - CLOCK_SLACK)
     while low < partition.next:
@@ -34,7 +29,7 @@ def first_not_before(stores: Stores, partition: Partition, time: int) -> int:
     return partition.next
 
 
-def end_before(stores: Stores, partition: Partition, time: int) -> int:
+def end_before(stores: Stores, partition: TopicPartition, time: int) -> int:
     """Return the offset after the last entry before a time or, without one, the partition's beginning."""
     high = _search(stores, partition, time + CLOCK_SLACK)
     while high > partition.first:
@@ -46,13 +41,7 @@ def end_before(stores: Stores, partition: Partition, time: int) -> int:
     return partition.first
 
 
-def _search(stores: Stores, partition: Partition, time: int) -> int:
-    rows = stores.rows(
-        partition.dsn,
-        "select nuncius.offset_at($1, $2, $3, $4) as found",
-        partition.partition_id,
-        partition.first,
-        partition.next,
-        moment(time),
-    )
-    return int(rows[0]["found"])
+def _search(stores: Stores, partition: TopicPartition, time: int) -> int:
+    place = (partition.partition_id, partition.first, partition.next)
+    rows = stores.rows(partition.dsn, procedure("offset_at", 4), *place, moment(time))
+    return int(rows[0][0])

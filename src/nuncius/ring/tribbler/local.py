@@ -5,13 +5,13 @@ from typing import Any
 
 from nuncius.ring.tribbler.model import TOPIC, NoTribble, Tribble, decode_tribble
 from nuncius.ring.tribbler.recent import PORTION, Posts
+from nuncius.store.queries import procedure, query
 
 NOBODY = Tribble("", 0, "")
 """A placeholder for an entry that is not a tribble: any client can publish to the topic."""
 Query = Callable[..., Awaitable[Sequence[Any]]]
 """Returns the rows of a statement with its arguments."""
-NAME = "select nuncius.topic_identity($1)"
-SINCE = "select * from nuncius.topic_identity($1) left join nuncius.bodies_since($1, $2, $3) on true"
+SINCE = query("ring", "bodies")
 
 
 class LocalPosts:
@@ -22,7 +22,7 @@ class LocalPosts:
         """Return the posts from these offsets on, one offset per partition. With None, return only the
         topic's name."""
         if offsets is None:
-            ((name,),) = await self._query(NAME, TOPIC)
+            ((name,),) = await self._query(procedure("topic_identity", 1), TOPIC)
             return Posts(name, [], [], [], [], False)
         rows = await self._query(SINCE, TOPIC, offsets, PORTION)
         parts = [(start, bodies) for _, start, bodies in rows if start is not None]

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Protocol
 
-from nuncius.ring.storage import Refused, Status, Storage, StorageError
+from nuncius.ring.storage import KeyRefused, Storage, StorageError, StorageStatus
 from nuncius.ring.tribbler import feed
 from nuncius.ring.tribbler.model import (
     MAX_NAME,
@@ -53,23 +53,23 @@ class Tribbler:
 
     async def create_user(self, user: str) -> TribbleStatus:
         if len(user.encode("utf-8", "surrogateescape")) > MAX_NAME:
-            raise Refused(f"a user's name has at most {MAX_NAME} bytes")
+            raise KeyRefused(f"a user's name has at most {MAX_NAME} bytes")
         status = await self._storage.append(user_key(user), user)
-        return TribbleStatus.OK if status is Status.OK else TribbleStatus.EEXISTS
+        return TribbleStatus.OK if status is StorageStatus.OK else TribbleStatus.EEXISTS
 
     async def add_subscription(self, user: str, target: str) -> TribbleStatus:
         problem = await self._problem(user, target)
         if problem is not None:
             return problem
         status = await self._storage.append(subscriptions_key(user), target)
-        return TribbleStatus.OK if status is Status.OK else TribbleStatus.EEXISTS
+        return TribbleStatus.OK if status is StorageStatus.OK else TribbleStatus.EEXISTS
 
     async def remove_subscription(self, user: str, target: str) -> TribbleStatus:
         problem = await self._problem(user, target)
         if problem is not None:
             return problem
         status = await self._storage.remove(subscriptions_key(user), target)
-        return TribbleStatus.OK if status is Status.OK else TribbleStatus.ENOSUCHTARGETUSER
+        return TribbleStatus.OK if status is StorageStatus.OK else TribbleStatus.ENOSUCHTARGETUSER
 
     async def subscriptions(self, user: str) -> tuple[TribbleStatus, list[str]]:
         exists, followed = await self._storage.get_lists([user_key(user), subscriptions_key(user)])

@@ -8,12 +8,6 @@ from nuncius.store.driver import Connection
 
 SETTLE = "select nuncius.settle_many($1)"
 RELEASE = "select nuncius.release_many($1, $2, $3, $4)"
-RECLAIM = "select nuncius.reclaim_leases($1, $2, $3)"
-RETURN = "select moved, queues from nuncius.return_leases($1, $2, $3)"
-TIME = "select nuncius.time_leases($1, $2, $3)"
-SETTLE_TIMED = "select nuncius.settle_timed($1, $2)"
-RELEASE_TIMED = "select ended, queues from nuncius.release_timed($1, $2, $3, $4, $5)"
-EXTEND_TIMED = "select nuncius.extend_timed($1, $2, $3)"
 
 
 class LeaseCall(Call):

@@ -14,6 +14,7 @@ from nuncius.cli.commands.demo.world import World
 from nuncius.cli.http import NoAnswer
 from nuncius.client import Entry
 from nuncius.client.zeromq import Message as PubSubMessage
+from nuncius.store.queries import query
 
 TOPIC = "moons"
 QUEUE = "letters"
@@ -47,7 +48,7 @@ def subscribe(world: World) -> Iterator[str]:
     yield "london  subscribes with ZeroMQ"
     world.http.call("POST", f"/v1/topics/{TOPIC}/subscriptions", {"name": "paris", "start": "earliest"})
     yield "paris   subscribes over HTTP"
-    world.sql.rows("select nuncius.subscribe($1, 'rome', 'earliest')", TOPIC)
+    world.sql.rows(query("demo", "subscribe"), TOPIC)
     yield "rome    subscribes with SQL"
 
 
@@ -62,7 +63,7 @@ def publish(world: World) -> Iterator[str]:
     yield f"ZeroMQ         {NEWS['zeromq']}"
     world.http.call("POST", f"/v1/topics/{TOPIC}/messages", {"body": NEWS["http"]})
     yield f"HTTP           {NEWS['http']}"
-    world.sql.rows("select nuncius.publish($1, $2::text)", TOPIC, NEWS["sql"])
+    world.sql.rows(query("demo", "publish"), TOPIC, NEWS["sql"])
     yield f"SQL            {NEWS['sql']}"
 
 
@@ -79,10 +80,7 @@ def arrive(world: World) -> Iterator[str]:
         "prague, STOMP": [world.stomp.receive("MESSAGE")[1] for _ in expected],
         "london, ZeroMQ": [message.text for message in _zeromq(world, len(expected))],
         "paris, HTTP": world.http.unread(TOPIC, "paris"),
-        "rome, SQL": [
-            row[0]
-            for row in world.sql.rows("select nuncius.as_text(body) from nuncius.fetch($1, 1, 0, 100)", TOPIC)
-        ],
+        "rome, SQL": [row[0] for row in world.sql.rows(query("demo", "read"), TOPIC)],
     }
     for who, got in found.items():
         if got != expected:

@@ -49,9 +49,10 @@ async def _rebalance(dsn: str) -> int:
     from nuncius.cli.database import connected
     from nuncius.store import migrations
     from nuncius.store.errors import StoreError
+    from nuncius.store.queries import procedure
 
     async with connected(dsn) as connection:
         if await migrations.current(connection) != migrations.newest():
             raise StoreError("the schema of this store is older than this program: run nuncius migrate")
-        moved: int = await connection.fetchval("select nuncius.rebalance_partitions($1)", SILENCE)
+        moved: int = await connection.fetchval(procedure("rebalance_partitions", 1), SILENCE)
         return moved

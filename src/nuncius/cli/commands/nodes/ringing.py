@@ -38,14 +38,14 @@ def ask(node: str, timeout: float, method: str, arguments: msgspec.Struct, reply
 async def _ask(node: str, timeout: float, method: str, arguments: msgspec.Struct, reply: type[S]) -> S:
     from nuncius.doors.tribbler.rpc_client import RpcClient, RpcError
     from nuncius.ring.peers import Unreached
-    from nuncius.ring.storage import NoAnswer
+    from nuncius.ring.storage import OwnerSilent
 
     caller = RpcClient(node)
     try:
         return await caller.call(method, arguments, reply, seconds=timeout)
     except Unreached as error:
         raise CannotConnect(f"{error}; start a node with: nuncius tribbler") from None
-    except NoAnswer as error:
+    except OwnerSilent as error:
         raise TooLate(str(error)) from None
     except RpcError as error:
         raise Refused(f"the node says: {error}") from None

@@ -9,7 +9,7 @@ from nuncius.cli.output import Cell, Format
 
 if TYPE_CHECKING:
     from nuncius.pipeline.jobs.job import Job, Summary
-    from nuncius.pipeline.jobs.runs import Run
+    from nuncius.pipeline.jobs.runs import JobRun
 
 
 def show_jobs(jobs: Sequence["Job"], form: Format) -> None:
@@ -24,7 +24,7 @@ def show_jobs(jobs: Sequence["Job"], form: Format) -> None:
             output.write(f"    {name:<12} {meaning}")
 
 
-def show_runs(runs: Sequence["Run"], form: Format) -> None:
+def show_runs(runs: Sequence["JobRun"], form: Format) -> None:
     if form is Format.JSON:
         output.write_document(runs)
         return
@@ -81,7 +81,7 @@ def _cell(fact: object) -> Cell:
     return fact if isinstance(fact, str | int) and not isinstance(fact, bool) else output.json_line(fact)
 
 
-def _took(run: "Run") -> str:
+def _took(run: "JobRun") -> str:
     return "-" if run.finished is None else f"{(run.finished - run.started).total_seconds():.1f} s"
 
 

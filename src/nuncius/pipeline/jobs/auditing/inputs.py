@@ -18,25 +18,18 @@ from pyspark.sql.types import StructType
 from pyspark.storagelevel import StorageLevel
 
 from nuncius.pipeline import history as histories
-from nuncius.pipeline.catalogue import Partition, Stores, look, stores
+from nuncius.pipeline.catalogue import Stores, TopicPartition, look, stores
 from nuncius.pipeline.errors import InvalidOption
 from nuncius.pipeline.jobs.auditing.delivered import POSITIONS
 from nuncius.pipeline.jobs.auditing.stored import ENDS, STORED
 from nuncius.pipeline.jobs.frames import frame
 from nuncius.pipeline.source.options import parse
 from nuncius.pipeline.source.schema import EXTRA, SCHEMA
-from nuncius.pipeline.source.tiers import Range, ranges
+from nuncius.pipeline.source.tiers import ReadableRange, ranges
+from nuncius.store.queries import query
 
 TIERS = ("live", "lake", "all", "none")
-_PLACES = """
-with chosen as (select subscription_id from nuncius.subscriptions join nuncius.topics using (topic_id)
-    where $1::text[] is null or topic_name = any ($1))
-select w.partition_id, s.subscriber_name, w.position, (
-    select count(*) from nuncius.failures f
-    where f.subscription_id = w.subscription_id and f.partition_id = w.partition_id) as failing
-from nuncius.positions_of(array(select subscription_id from chosen)) w
-join nuncius.subscriptions s using (subscription_id)
-"""
+_SUBSCRIBERS = query("jobs", "subscribers")
 Place = tuple[int, str]
 """A partition's id and a subscriber."""
 
@@ -152,12 +145,12 @@ def _options(dsn: str, names: Sequence[str] | None, wanted: Wanted) -> dict[str,
 
 
 def _places(opened: Stores, names: Sequence[str] | None) -> dict[Place, Record]:
-    rows = opened.rows(opened.main, _PLACES, None if names is None else list(names))
+    rows = opened.rows(opened.main, _SUBSCRIBERS, None if names is None else list(names))
     return {(row["partition_id"], row["subscriber_name"]): row for row in rows}
 
 
 def _positions(
-    partitions: Sequence[Partition], places: Mapping[Place, Record], earlier: Mapping[Place, Record]
+    partitions: Sequence[TopicPartition], places: Mapping[Place, Record], earlier: Mapping[Place, Record]
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each partition and subscriber, and one for each partition without subscribers."""
     readers: dict[int, list[Place]] = {}
@@ -177,7 +170,7 @@ def _positions(
 
 
 def _entries(
-    spark: SparkSession, options: Mapping[str, str], expected: Sequence[Range], wanted: Wanted
+    spark: SparkSession, options: Mapping[str, str], expected: Sequence[ReadableRange], wanted: Wanted
 ) -> DataFrame:
     """Return the entries up to the expected ends. Entries that are published later are not read."""
     if not expected:
@@ -196,5 +189,5 @@ def _entries(
     return narrow(entries, identity)
 
 
-def _named(partition: Partition) -> dict[str, Any]:
+def _named(partition: TopicPartition) -> dict[str, Any]:
     return {"topic": partition.topic, "partition": partition.partition}

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from nuncius.client.tribbler import TribblerClient
-from nuncius.pipeline.jobs.home_feeds.state import PROGRESS, Progress
+from nuncius.pipeline.jobs.home_feeds.state import PROGRESS, FeedsProgress
 
 GET, PUT = "StorageRPC.Get", "Tribserver.PutMany"
 NO_SUCH_KEY = 1
@@ -27,22 +27,24 @@ IN_FLIGHT = 3
 """Concurrent calls: enough to keep a node busy, few enough to leave it time for other clients."""
 
 
-def progress_of(ring: Sequence[str]) -> Progress | None:
+def progress_of(ring: Sequence[str]) -> FeedsProgress | None:
     """Read the progress of the ring's timelines. Return None if there is none or it is invalid."""
     with TribblerClient(ring[0]) as client:
         reply = client.call(GET, {"Key": PROGRESS, "WantLease": False, "LeaseClient": ""})
+    if reply["Status"] == NO_SUCH_KEY:
+        return None
     try:
-        return None if reply["Status"] == NO_SUCH_KEY else msgspec.json.decode(reply["Value"], type=Progress)
+        return msgspec.json.decode(reply["Value"], type=FeedsProgress)
     except msgspec.MsgspecError:
         return None
 
 
-def advance(ring: Sequence[str], progress: Progress) -> None:
+def advance(ring: Sequence[str], progress: FeedsProgress) -> None:
     """Store the progress that all timelines have reached."""
     _put(ring[0], [(PROGRESS, msgspec.json.encode(progress).decode())])
 
 
-def write(ring: Sequence[str], feeds: DataFrame, progress: Progress) -> int:
+def write(ring: Sequence[str], feeds: DataFrame, progress: FeedsProgress) -> int:
     """Write feeds as timelines of this run. Return their number."""
     at = sf.create_map(
         *(

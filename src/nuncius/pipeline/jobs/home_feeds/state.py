@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PROGRESS = "timelines:progress"
 
 
-class Progress(msgspec.Struct, frozen=True):
+class FeedsProgress(msgspec.Struct, frozen=True):
     """The value of the key: the position in each store's topic up to which all timelines of a lineage are
     complete. A topic that was deleted and created again counts as another topic."""
 
@@ -37,7 +37,7 @@ class Tables:
     directory: str
 
     @classmethod
-    def of(cls, spark: SparkSession, checkpoint: str, progress: Progress) -> Tables:
+    def of(cls, spark: SparkSession, checkpoint: str, progress: FeedsProgress) -> Tables:
         return cls(spark, f"{checkpoint}/{progress.lineage}-{progress.run}")
 
     def exist(self) -> bool:

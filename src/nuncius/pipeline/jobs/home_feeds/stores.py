@@ -21,18 +21,15 @@ from pyspark.sql import functions as sf
 from nuncius.pipeline import place
 from nuncius.pipeline.errors import InvalidOption
 from nuncius.pipeline.jobs.frames import frame
+from nuncius.store.queries import query
 from nuncius.store.server import embedded
 
 TOPIC = "tribbles"
 HASHES = 1 << 32
 FOLLOWS, POSTS = ":subscriptions", ":posts-"
 _ROWS = "key binary, item binary"
-_POSITION = """
-select nuncius.topic_identity($1) as topic,
-    coalesce(array_agg(first_offset order by partition) filter (where partition is not null), '{}') as first,
-    coalesce(array_agg(next order by partition) filter (where partition is not null), '{}') as next
-from (select 1) one left join nuncius.readable_ranges(array[$1]) on true
-"""
+_TOPIC_NOW = query("jobs", "topic_now")
+_KEY_ITEMS = query("jobs", "key_items")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +69,7 @@ def look(dsns: Sequence[str]) -> list[StoreNow]:
     found = []
     for dsn in dsns:
         with place.connect(dsn) as db:
-            row = db.row(_POSITION, TOPIC)
+            row = db.row(_TOPIC_NOW, TOPIC)
             assert row is not None
             found.append(StoreNow(dsn, row["topic"], list(row["first"]), list(row["next"])))
     if len({each.topic for each in found}) < len(found):
@@ -147,12 +144,9 @@ def _read(tasks: Iterator[pa.RecordBatch], pattern: str) -> Iterator[pa.RecordBa
 
 
 def _read_range(dsn: str, first: int, last: int, pattern: str) -> Iterator[pa.RecordBatch]:
-    sql = (
-        "select key, item from nuncius.key_items"  # noqa: S608 - numbers, and a pattern of ours
-        f" where hash between {first:d} and {last:d} and key like '\\x{pattern.encode().hex()}'::bytea"
-    )
+    statement = _KEY_ITEMS.format(first=first, last=last, pattern=pattern.encode().hex())
     schema = pa.schema([("key", pa.binary()), ("item", pa.binary())])
     with postgresql.connect(dsn, autocommit=True) as connection, connection.cursor() as cursor:
-        cursor.execute(sql)
+        cursor.execute(statement)
         for batch in cursor.fetch_record_batch():
             yield pa.RecordBatch.from_arrays([c.cast(pa.binary()) for c in batch.columns], schema=schema)

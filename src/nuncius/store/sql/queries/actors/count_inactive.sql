@@ -1,0 +1,2 @@
+-- Count the inactive actors.
+select count(*) from nuncius.list_actors($1) where not is_active;

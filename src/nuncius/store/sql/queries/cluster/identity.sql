@@ -1,0 +1,2 @@
+-- Return the identity of the cluster.
+select cluster_id from nuncius.cluster;

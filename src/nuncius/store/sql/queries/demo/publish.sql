@@ -1,0 +1,2 @@
+-- Publish as an SQL client.
+select nuncius.publish($1, $2::text);

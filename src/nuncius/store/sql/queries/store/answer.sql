@@ -1,0 +1,2 @@
+-- Check that the store answers.
+select 1;
