@@ -45,7 +45,8 @@ class Calls:
         self._paused: set[AsyncSubscription] = set()
         self._max_body = -1  # -1: not open yet
         self._identifying = asyncio.Lock()
-        self.client_id = 0
+        self.client_id: int = 0
+        """This client's id at the broker, or 0 if it has none."""
 
     @classmethod
     async def connect(cls, url: str = DEFAULT_URL, **options: Any) -> Self:

@@ -32,10 +32,10 @@ class AsyncLease:
         self._timeout = timeout
         self._number = leased.lease
         self._is_over = False
-        self.message = message
-        self.attempts = leased.attempts
+        self.message: Message = message
+        self.attempts: int = leased.attempts
         """The number of failed deliveries before this one."""
-        self.origin = leased.origin
+        self.origin: int = leased.origin
         """The id of the message at its first delivery. It stays the same over all attempts."""
 
     async def settle(self) -> None:

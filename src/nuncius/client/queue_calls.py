@@ -18,6 +18,7 @@ from nuncius.client.model import (
 )
 from nuncius.wire import packets
 
+LONG_WAIT = 60.0  # seconds per request; `messages` and `leases` repeat the request
 MODES = {"priority": 1, "time": 2}
 
 
@@ -33,8 +34,8 @@ class QueueCalls(Calls):
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> Awaitable[PutReceipt]:
-        """Put a message into a queue. The result is available when it is stored. With several queues, it is
-        put into all or none."""
+        """Put a message into a queue. The call is complete when it is stored. With several queues, it is put
+        into all or none."""
         data = self._checked(body)
         check_message(priority, receiver, context)
         header = headers_text(headers) if headers else None
@@ -109,7 +110,7 @@ class QueueCalls(Calls):
     async def messages(self, queue: str, *, mode: str = "priority") -> AsyncIterator[Message]:
         """Take messages from a queue as they arrive, without end."""
         while True:
-            message = await self.take(queue, wait=60, mode=mode)
+            message = await self.take(queue, wait=LONG_WAIT, mode=mode)
             if message is not None:
                 yield message
 
@@ -128,7 +129,7 @@ class QueueCalls(Calls):
         """Lease messages from a queue as they arrive, without end. Each is redelivered unless it is
         settled."""
         while True:
-            lease = await self.lease(queue, wait=60)
+            lease = await self.lease(queue, wait=LONG_WAIT)
             if lease is not None:
                 yield lease
 

@@ -32,8 +32,9 @@ class TopicCalls(Calls):
         partition: int = 0,
         timeout: float | None = None,
     ) -> Awaitable[Receipt]:
-        """Publish a message. The result is available when it is stored. Creates the topic if it does not
-        exist. Start many calls before you await them: calls started together share a packet."""
+        """Publish a message. The call is complete when it is stored. Creates the topic if there is none.
+
+        Start many calls before you await them: calls started together share a packet."""
         data = self._checked(body)
         if key is not None:
             check_key(key)
@@ -94,9 +95,10 @@ class TopicCalls(Calls):
         prefetch: int = PREFETCH,
     ) -> Subscribing:
         """Create a subscription, or continue the one of that name. `start` applies to a new one: 'latest' or
-        'earliest'. Iterate over the subscription to read messages. `async with client.subscribe(...) as
-        subscription` closes it at the end; after `subscription = await client.subscribe(...)`, close it
-        yourself."""
+        'earliest'. Iterate over the result to read messages.
+
+        `async with client.subscribe(...) as subscription` closes it at the end; after `subscription = await
+        client.subscribe(...)`, close it yourself."""
         return Subscribing(
             self._subscribe(topic, subscriber, start, holds_retention, auto_confirm, max(1, prefetch))
         )
