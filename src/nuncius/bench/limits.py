@@ -1,7 +1,8 @@
 """The limits that figures are compared with: the speed of PostgreSQL without a broker."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import asyncpg
@@ -30,6 +31,15 @@ COLUMNS = [
 ]
 
 
+@asynccontextmanager
+async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(dsn)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
 async def repeat(work: Callable[[int], Awaitable[object]], seconds: float) -> float:
     """Do the work again and again, sequentially. Return the rate per second."""
     done = 0
@@ -40,8 +50,13 @@ async def repeat(work: Callable[[int], Awaitable[object]], seconds: float) -> fl
     return done / passed
 
 
-async def engine_limit(connection: asyncpg.Connection, seconds: float) -> float:
+async def engine_limit(dsn: str, seconds: float) -> float:
     """Return the rows per second that COPY stores in a bare table with the columns and indexes of entries."""
+    async with connected(dsn) as connection:
+        return await _copies(connection, seconds)
+
+
+async def _copies(connection: asyncpg.Connection, seconds: float) -> float:
     await connection.execute(BARE)
 
     async def copy(number: int) -> None:
@@ -54,11 +69,16 @@ async def engine_limit(connection: asyncpg.Connection, seconds: float) -> float:
     return rate * COPY_ROWS
 
 
-async def appends(
-    connection: asyncpg.Connection, topic: str, rows: int, seconds: float, *, counted: bool = False
-) -> float:
+async def appends(dsn: str, topic: str, rows: int, seconds: float, *, counted: bool = False) -> float:
     """Return the entries per second that direct calls of the publishing procedure store. `counted`: with a
     publisher and its counts, as clients publish."""
+    async with connected(dsn) as connection:
+        return await _appends(connection, topic, rows, seconds, counted)
+
+
+async def _appends(
+    connection: asyncpg.Connection, topic: str, rows: int, seconds: float, counted: bool
+) -> float:
     topic_id = await connection.fetchval("select nuncius.ensure_topic($1)", topic)
     publishers = counts = None
     if counted:
