@@ -23,7 +23,7 @@ RENAMED = {
     "AsyncIterator": "Iterator",
     "AsyncLease": "Lease",
     "AsyncSubscription": "Subscription",
-    "Subscribing": "Subscription",
+    "PendingSubscription": "Subscription",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "__aiter__": "__iter__",

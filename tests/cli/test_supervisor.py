@@ -22,7 +22,7 @@ from cli.commands import (
 from nuncius.node.listeners import Listeners
 from nuncius.node.node import NodeSettings
 from nuncius.node.supervisor import Supervisor
-from nuncius.node.worker import Orders, Report
+from nuncius.node.worker import WorkerOrders, WorkerReport
 from nuncius.store.tempdirs import Owned
 
 
@@ -138,9 +138,9 @@ async def test_the_system_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> 
         raise OSError(12, "out of memory")
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
-    report: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
+    report: asyncio.Future[WorkerReport] = asyncio.get_running_loop().create_future()
     supervisor = Supervisor(
-        Orders(NodeSettings(""), "warning", "text"), Listeners({}, ({},)), Owned(Path(), 0)
+        WorkerOrders(NodeSettings(""), "warning", "text"), Listeners({}, ({},)), Owned(Path(), 0)
     )
     async with asyncio.timeout(60):
         await supervisor._keep(1, report, stop)  # noqa: SLF001

@@ -17,7 +17,7 @@ from cli.commands import NUNCIUS, node, nuncius
 from nuncius.broker import Broker
 from nuncius.console.guard import Guard, is_from_here
 from nuncius.doors.http.door import HttpDoor
-from nuncius.node.console_process import Keeper, console_command
+from nuncius.node.console_process import ConsoleProcess, console_command
 
 SAYS_WHY = 'import sys; sys.stdin.readline(); print(\'{"error": "no such luck"}\'); sys.exit(1)'
 DIES = "import sys; sys.stdin.readline(); sys.exit(3)"
@@ -26,7 +26,7 @@ DIES = "import sys; sys.stdin.readline(); sys.exit(3)"
 @asynccontextmanager
 async def kept(*command: str) -> AsyncIterator[str]:
     """The address of a console that this command is to start."""
-    keeper = Keeper("postgresql://nowhere", command=command)
+    keeper = ConsoleProcess("postgresql://nowhere", command=command)
     port = keeper.open()
     try:
         yield f"http://127.0.0.1:{port}/console/"
@@ -55,7 +55,7 @@ async def test_who_waits_for_a_console_learns_why_there_is_none(
 
 async def test_a_keeper_that_was_never_opened_or_looked_at_closes() -> None:
     """Nobody has to look."""
-    await Keeper("postgresql://nowhere").close()
+    await ConsoleProcess("postgresql://nowhere").close()
     async with kept("/no/such/program"):
         pass
 

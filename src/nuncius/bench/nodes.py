@@ -3,7 +3,6 @@
 import asyncio
 import json
 import sys
-import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -21,22 +20,9 @@ async def node(
 ) -> AsyncIterator[tuple[dict[str, int], psutil.Process]]:
     """Run a node on an embedded store with only these doors open. Yield their ports and its process."""
     chosen = [f"--{door}-port={0 if door in doors else 'off'}" for door in DOORS]
-    with tempfile.TemporaryDirectory(prefix="nun-") as directory:
-        ready = Path(directory) / "ready.json"
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "nuncius", "up", "--data-dir", str(data_dir)),
-            *("--ready-file", str(ready), *chosen, *options),
-        )
-        try:
-            while not ready.exists():
-                if process.returncode is not None:
-                    raise RuntimeError("the node did not start")
-                await asyncio.sleep(0.05)
-            ports: dict[str, int] = json.loads(ready.read_text())["ports"]
-            yield ports, psutil.Process(process.pid)
-        finally:
-            process.terminate()
-            await process.wait()
+    async with leashed("nuncius", "up", "--on-leash", f"--data-dir={data_dir}", *chosen, *options) as process:
+        ready = await next_line(process)
+        yield ready["ports"], psutil.Process(process.pid)
 
 
 @asynccontextmanager

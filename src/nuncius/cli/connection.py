@@ -16,7 +16,7 @@ from nuncius.cli.option_groups import OptionGroup
 from nuncius.cli.output import Format, StreamFormat
 from nuncius.client import AsyncClient, CannotConnect, NotFound, NunciusError
 from nuncius.client.connection import address
-from nuncius.client.connection.caller import Caller
+from nuncius.client.connection.requester import Requester
 from nuncius.store import environment
 from nuncius.wire.packets import Hello
 
@@ -92,7 +92,7 @@ async def _connected(
 
 async def is_up(url: str) -> bool:
     """Return whether a node answers. It welcomes a client without a name even when its store is down."""
-    caller = Caller(address.parse(url), lambda: Hello(0))
+    caller = Requester(address.parse(url), lambda: Hello(0))
     try:
         await caller.connect(PROBE_SECONDS)
     except NunciusError:
@@ -116,5 +116,5 @@ def make_sure(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise typer.BadParameter("there is nobody to ask here; say --yes", param_hint="--yes")
+        raise typer.BadParameter("confirmation needs a terminal; pass --yes", param_hint="--yes")
     typer.confirm(question, abort=True)

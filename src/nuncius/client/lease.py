@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from nuncius.client import errors
-from nuncius.client.connection.caller import Caller
-from nuncius.client.connection.link import Link
+from nuncius.client.connection.link import ClientLink
+from nuncius.client.connection.requester import Requester
 from nuncius.client.model import Message
 from nuncius.wire import packets
 from nuncius.wire.packets import Packet
@@ -21,13 +21,13 @@ class AsyncLease:
 
     def __init__(
         self,
-        caller: Caller,
-        link: Link | None,
+        requester: Requester,
+        link: ClientLink | None,
         timeout: float,
         leased: packets.LeasedMessage,
         message: Message,
     ) -> None:
-        self._caller = caller
+        self._requester = requester
         self._link = link
         self._timeout = timeout
         self._number = leased.lease
@@ -51,10 +51,10 @@ class AsyncLease:
     async def _tell(self, kind: Callable[..., Packet], *more: Any) -> None:
         if self._is_over:
             raise errors.InvalidInput("this message was settled or released before")
-        if self._link is None or self._link is not self._caller.link:
+        if self._link is None or self._link is not self._requester.link:
             raise errors.LeaseLost("the connection on which the message came is gone; it comes again")
-        packet = kind(self._caller.next_request(), [self._number], *more)
-        await self._caller.call(packet, self._timeout, repeatable=False)
+        packet = kind(self._requester.next_request(), [self._number], *more)
+        await self._requester.call(packet, self._timeout, repeatable=False)
         self._is_over = True
 
     async def __aenter__(self) -> Self:
@@ -73,36 +73,37 @@ class AsyncLease:
 
 
 async def ask_for_leases(
-    caller: Caller, packet: packets.Lease, timeout: float
-) -> tuple[packets.Leased, Link | None]:
+    requester: Requester, packet: packets.Lease, timeout: float
+) -> tuple[packets.Leased, ClientLink | None]:
     """Return the answer, and the connection on which it came. The request may be repeated on another
     connection: messages leased on a broken one are returned to the queue with it. Messages that arrive after
     the caller stopped waiting are given back."""
-    future: asyncio.Future[tuple[packets.Leased, Link | None]] = asyncio.get_running_loop().create_future()
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[tuple[packets.Leased, ClientLink | None]] = loop.create_future()
 
     def done(answer: Any) -> None:
         if future.done():
-            give_back(caller, answer)
+            give_back(requester, answer)
         elif isinstance(answer, Exception):
             future.set_exception(answer)
         else:
-            future.set_result((answer, caller.link))
+            future.set_result((answer, requester.link))
 
-    caller.submit(packet, done, timeout, repeatable=True)
+    requester.submit(packet, done, timeout, repeatable=True)
     try:
         return await future
     except asyncio.CancelledError:
-        caller.withdraw(packet.request)
+        requester.withdraw(packet.request)
         if not future.cancelled() and future.exception() is None:
-            give_back(caller, future.result()[0])
+            give_back(requester, future.result()[0])
         raise
 
 
-def give_back(caller: Caller, answer: Any) -> None:
+def give_back(requester: Requester, answer: Any) -> None:
     """Release the messages of an answer that reached no caller."""
     if isinstance(answer, packets.Leased) and answer.messages:
         leases = [each.lease for each in answer.messages]
-        caller.tell(packets.Release(caller.next_request(), leases))
+        requester.tell(packets.Release(requester.next_request(), leases))
 
 
 def _describe(error: BaseException) -> str:

@@ -118,12 +118,12 @@ class QueueCalls(Calls):
         """Lease the message with the highest priority. It is redelivered unless it is settled. Waits up to
         `wait` seconds for a message; returns None if there is none."""
         self._check_open()
-        packet = packets.Lease(self._caller.next_request(), queue, 1, milliseconds(wait))
-        answer, link = await ask_for_leases(self._caller, packet, self._timeout + wait)
+        packet = packets.Lease(self._requester.next_request(), queue, 1, milliseconds(wait))
+        answer, link = await ask_for_leases(self._requester, packet, self._timeout + wait)
         if not answer.messages:
             return None
         (found,) = answer.messages
-        return AsyncLease(self._caller, link, self._timeout, found, to_message(queue, found.message))
+        return AsyncLease(self._requester, link, self._timeout, found, to_message(queue, found.message))
 
     async def leases(self, queue: str) -> AsyncIterator[AsyncLease]:
         """Lease messages from a queue as they arrive, without end. Each is redelivered unless it is

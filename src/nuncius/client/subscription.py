@@ -252,7 +252,7 @@ class AsyncSubscription:
                 del self._dealt_with[partition]
 
 
-class Subscribing(Coroutine[Any, Any, AsyncSubscription]):
+class PendingSubscription(Coroutine[Any, Any, AsyncSubscription]):
     """The result of `AsyncClient.subscribe`. Await it for the subscription, or use it in `async with`, which
     closes the subscription at the end."""
 

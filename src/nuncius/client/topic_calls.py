@@ -17,7 +17,7 @@ from nuncius.client.model import (
     TopicState,
     from_micros,
 )
-from nuncius.client.subscription import PREFETCH, AsyncSubscription, Subscribing
+from nuncius.client.subscription import PREFETCH, AsyncSubscription, PendingSubscription
 from nuncius.wire import packets
 
 
@@ -93,13 +93,13 @@ class TopicCalls(Calls):
         holds_retention: bool = False,
         auto_confirm: bool = True,
         prefetch: int = PREFETCH,
-    ) -> Subscribing:
+    ) -> PendingSubscription:
         """Create a subscription, or continue the one of that name. `start` applies to a new one: 'latest' or
         'earliest'. Iterate over the result to read messages.
 
         `async with client.subscribe(...) as subscription` closes it at the end; after `subscription = await
         client.subscribe(...)`, close it yourself."""
-        return Subscribing(
+        return PendingSubscription(
             self._subscribe(topic, subscriber, start, holds_retention, auto_confirm, max(1, prefetch))
         )
 

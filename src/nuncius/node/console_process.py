@@ -24,7 +24,7 @@ END_SECONDS = 10.0
 REFUSE_SECONDS = 2.0
 
 
-class Orders(msgspec.Struct, frozen=True):
+class ConsoleOrders(msgspec.Struct, frozen=True):
     """Settings that a console process receives on its stdin, where passwords do not show up in process
     lists."""
 
@@ -35,13 +35,13 @@ class Orders(msgspec.Struct, frozen=True):
     log_format: str = "text"
 
 
-class Report(msgspec.Struct, frozen=True):
+class ConsoleReport(msgspec.Struct, frozen=True):
     """A console's report after its start: an error, or none."""
 
     error: str = ""
 
 
-class Keeper:
+class ConsoleProcess:
     def __init__(self, dsn: str, *, read_only: bool = False, command: Sequence[str] | None = None) -> None:
         self._dsn = dsn
         self._read_only = read_only
@@ -89,7 +89,9 @@ class Keeper:
         else:
             assert process.stdout is not None
             line = await process.stdout.readline()
-            report = msgspec.json.decode(line, type=Report) if line else Report("it died while it started")
+            report = ConsoleReport("it died while it started")
+            if line:
+                report = msgspec.json.decode(line, type=ConsoleReport)
             if report.error:
                 await self._refuse(report.error)
             code = await process.wait()
@@ -111,7 +113,7 @@ class Keeper:
         )
         assert process.stdin is not None
         level, style = _logging()
-        orders = Orders(self._dsn, number, self._read_only, level, style)
+        orders = ConsoleOrders(self._dsn, number, self._read_only, level, style)
         process.stdin.write(msgspec.json.encode(orders) + b"\n")
         return process
 

@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from nuncius.node import listeners
-from nuncius.node.console_process import Keeper
+from nuncius.node.console_process import ConsoleProcess
 from nuncius.node.listeners import Listeners
 from nuncius.node.node import (
     Announce,
@@ -31,10 +31,10 @@ from nuncius.node.node import (
     NodeError,
     NodeSettings,
     Worker,
-    warn_of_strangers,
+    warn_if_exposed,
 )
 from nuncius.node.stopping import stop_event
-from nuncius.node.worker import Orders, Report
+from nuncius.node.worker import WorkerOrders, WorkerReport
 from nuncius.store import tempdirs
 from nuncius.store.tempdirs import Owned
 
@@ -56,14 +56,14 @@ def run(
 ) -> None:
     """Run a worker for each set of listening sockets until told to stop."""
     with _meeting_place() as directory:
-        orders = Orders(settings, log_level, log_format)
+        orders = WorkerOrders(settings, log_level, log_format)
         asyncio.run(_serve(orders, listeners, directory, announce))
 
 
-async def _serve(orders: Orders, listeners: Listeners, directory: Owned, announce: Announce) -> None:
+async def _serve(orders: WorkerOrders, listeners: Listeners, directory: Owned, announce: Announce) -> None:
     """Run the supervisor, with one console for all workers."""
     settings = orders.settings
-    keeper = Keeper(settings.dsn, read_only=settings.read_only_console)
+    keeper = ConsoleProcess(settings.dsn, read_only=settings.read_only_console)
     port = None if settings.ports.http is None else keeper.open()
     try:
         settings = msgspec.structs.replace(settings, console_port=port)
@@ -74,7 +74,7 @@ async def _serve(orders: Orders, listeners: Listeners, directory: Owned, announc
 
 
 class Supervisor:
-    def __init__(self, orders: Orders, listeners: Listeners, directory: Owned) -> None:
+    def __init__(self, orders: WorkerOrders, listeners: Listeners, directory: Owned) -> None:
         self._orders = orders
         self._listeners = listeners
         self._workers = len(listeners.sockets)
@@ -83,7 +83,7 @@ class Supervisor:
 
     async def serve(self, announce: Announce) -> None:
         stop = stop_event(on_leash=self._orders.settings.on_leash, last_act=self._end_at_once)
-        warn_of_strangers(self._orders.settings.host)
+        warn_if_exposed(self._orders.settings.host)
         log.info("starting workers", extra={"workers": self._workers})
         keepers: list[asyncio.Task[None]] = []
         stopping = asyncio.create_task(_wait_for(stop))
@@ -118,9 +118,9 @@ class Supervisor:
         """Start all workers. Return their endpoints, or None if the node is stopped before."""
         endpoints: Endpoints | None = None
         for some in (range(1, 2), range(2, self._workers + 1)):
-            reports: list[asyncio.Future[Report]] = []
+            reports: list[asyncio.Future[WorkerReport]] = []
             for number in some:
-                report: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
+                report: asyncio.Future[WorkerReport] = asyncio.get_running_loop().create_future()
                 keepers.append(asyncio.create_task(self._keep(number, report, stop)))
                 reports.append(report)
             for report in reports:
@@ -133,7 +133,7 @@ class Supervisor:
                 endpoints = report.result().endpoints
         return endpoints
 
-    async def _keep(self, number: int, first: asyncio.Future[Report], stop: asyncio.Event) -> None:
+    async def _keep(self, number: int, first: asyncio.Future[WorkerReport], stop: asyncio.Event) -> None:
         """Keep the worker with this number running. `first` receives its first report."""
         loop = asyncio.get_running_loop()
         pause = FIRST_PAUSE
@@ -145,7 +145,7 @@ class Supervisor:
                 reason = f"a worker cannot be started: {error.strerror or error}"
                 end = {"error": reason}
                 if not first.done():
-                    first.set_result(Report(error=reason))
+                    first.set_result(WorkerReport(error=reason))
             if stop.is_set():
                 return
             log.error("a worker died; starting another", extra={"worker": number, **end})
@@ -157,7 +157,7 @@ class Supervisor:
             pause = min(2 * pause, LAST_PAUSE)
 
     async def _live(
-        self, number: int, first: asyncio.Future[Report], stop: asyncio.Event
+        self, number: int, first: asyncio.Future[WorkerReport], stop: asyncio.Event
     ) -> dict[str, object]:
         """Run one worker until it ends. Return facts about its end, for the log."""
         process = await self._start(number)
@@ -197,12 +197,12 @@ async def _wait_for(event: asyncio.Event) -> None:
     await event.wait()
 
 
-async def _report(process: asyncio.subprocess.Process) -> Report:
+async def _report(process: asyncio.subprocess.Process) -> WorkerReport:
     assert process.stdout is not None
     line = await process.stdout.readline()
     if not line:
-        return Report(error="a worker died while it started")
-    return msgspec.json.decode(line, type=Report)
+        return WorkerReport(error="a worker died while it started")
+    return msgspec.json.decode(line, type=WorkerReport)
 
 
 @contextlib.contextmanager

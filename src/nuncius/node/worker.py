@@ -16,7 +16,7 @@ from nuncius.node.explaining import explain
 from nuncius.node.node import Endpoints, NodeSettings
 
 
-class Orders(msgspec.Struct, frozen=True):
+class WorkerOrders(msgspec.Struct, frozen=True):
     """Settings that the supervisor sends to a worker."""
 
     settings: NodeSettings
@@ -26,7 +26,7 @@ class Orders(msgspec.Struct, frozen=True):
     """Descriptors of the inherited listening sockets, by listener."""
 
 
-class Report(msgspec.Struct, frozen=True):
+class WorkerReport(msgspec.Struct, frozen=True):
     """A worker's report: its endpoints, or the error of its start."""
 
     endpoints: Endpoints | None = None
@@ -35,24 +35,24 @@ class Report(msgspec.Struct, frozen=True):
 
 def main() -> int:
     with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as unbuffered:
-        orders = msgspec.json.decode(unbuffered.readline(), type=Orders)
+        orders = msgspec.json.decode(unbuffered.readline(), type=WorkerOrders)
     logs.configure(orders.log_level, orders.log_format)
     try:
         node.run(orders.settings, _announce, listeners.inherited(orders.sockets))
     except Exception as error:
         logging.getLogger(__name__).debug("the worker failed", exc_info=True)
-        _report(Report(error=explain(error)))
+        _report(WorkerReport(error=explain(error)))
         return 1
     return 0
 
 
 @contextmanager
 def _announce(endpoints: Endpoints) -> Iterator[None]:
-    _report(Report(endpoints))
+    _report(WorkerReport(endpoints))
     yield
 
 
-def _report(report: Report) -> None:
+def _report(report: WorkerReport) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
     sys.stdout.buffer.flush()
 

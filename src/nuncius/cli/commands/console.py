@@ -63,10 +63,10 @@ def console(
         raise typer.BadParameter("a console without a port is none", param_hint="--port")
     from nuncius.doors.listening import close, listen, port_of
     from nuncius.node import embedding
-    from nuncius.node.node import cannot_listen, warn_of_strangers
+    from nuncius.node.node import cannot_listen, warn_if_exposed
 
     _log(log_level, log_format)
-    warn_of_strangers(host)
+    warn_if_exposed(host)
     with contextlib.ExitStack() as stack:
         try:
             sockets = listen(host, wanted)
@@ -91,14 +91,14 @@ def _obey() -> int:
     import msgspec
 
     from nuncius.cli.errors import explain
-    from nuncius.node.console_process import Orders, Report
+    from nuncius.node.console_process import ConsoleOrders, ConsoleReport
 
     def report(error: str = "") -> None:
-        sys.stdout.buffer.write(msgspec.json.encode(Report(error)) + b"\n")
+        sys.stdout.buffer.write(msgspec.json.encode(ConsoleReport(error)) + b"\n")
         sys.stdout.buffer.flush()
 
     with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as unbuffered:
-        orders = msgspec.json.decode(unbuffered.readline(), type=Orders)
+        orders = msgspec.json.decode(unbuffered.readline(), type=ConsoleOrders)
     _log(orders.log_level, orders.log_format)
     try:
         with socket.socket(fileno=orders.socket) as listening:

@@ -18,7 +18,7 @@ from nuncius.client.model import SubscriptionState, TopicState
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 
 
-class Retention(StrEnum):
+class RetentionMode(StrEnum):
     FOREVER = "forever"
     SUBSCRIBERS = "subscribers"
     TIME = "time"
@@ -179,7 +179,7 @@ def purge(name: Name, yes: Yes = False, at: BrokerOptions = BROKER, form: Output
 
 def set_retention(
     name: Name,
-    mode: Annotated[Retention, typer.Argument(help="How long entries stay.")],
+    mode: Annotated[RetentionMode, typer.Argument(help="How long entries stay.")],
     amount: Annotated[
         str | None, typer.Argument(help="For time, as in 7d; for size a partition, as in 10GB.")
     ] = None,
@@ -187,12 +187,12 @@ def set_retention(
     form: Output = Format.TABLE,
 ) -> None:
     """Say how long entries stay: forever, until all subscribers have them, for a time, up to a size."""
-    wants_amount = mode in (Retention.TIME, Retention.SIZE)
+    wants_amount = mode in (RetentionMode.TIME, RetentionMode.SIZE)
     if wants_amount != (amount is not None):
         complaint = "needs an amount" if wants_amount else "has no amount"
         raise typer.BadParameter(f"retention {mode.value!r} {complaint}", param_hint="AMOUNT")
-    seconds = amounts.seconds(amount) if amount and mode is Retention.TIME else None
-    size = amounts.size(amount) if amount and mode is Retention.SIZE else None
+    seconds = amounts.seconds(amount) if amount and mode is RetentionMode.TIME else None
+    size = amounts.size(amount) if amount and mode is RetentionMode.SIZE else None
 
     async def work(client: AsyncClient) -> None:
         with if_missing(advice(name)):

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from nuncius.cli.http import NoAnswer
+from nuncius.cli.http import NoHttpAnswer
 
 ANSWER_SECONDS = 20.0
 
@@ -28,11 +28,11 @@ class HttpPeer:
             answer = connection.getresponse()
             text = answer.read()
         except OSError as error:
-            raise NoAnswer(f"the node does not answer over HTTP ({error})") from error
+            raise NoHttpAnswer(f"the node does not answer over HTTP ({error})") from error
         finally:
             connection.close()
         if answer.status >= 300:
-            raise NoAnswer(f"{method} {path} answers with status {answer.status}: {text.decode()[:200]}")
+            raise NoHttpAnswer(f"{method} {path} answers with status {answer.status}: {text.decode()[:200]}")
         return msgspec.json.decode(text) if text else None
 
     def unread(self, topic: str, subscriber: str) -> list[str]:
@@ -63,13 +63,13 @@ class StompPeer:
         while b"\0" not in self._heard:
             data = self._socket.recv(1 << 16)
             if not data:
-                raise NoAnswer("the STOMP door has hung up")
+                raise NoHttpAnswer("the STOMP door has hung up")
             self._heard += data
         frame, _, self._heard = self._heard.partition(b"\0")
         head, _, body = frame.lstrip(b"\n").decode().partition("\n\n")
         first, *lines = head.split("\n")
         if first != command:
-            raise NoAnswer(f"the STOMP door answers {first} instead of {command}: {head} {body}")
+            raise NoHttpAnswer(f"the STOMP door answers {first} instead of {command}: {head} {body}")
         return dict(line.split(":", 1) for line in lines), body
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from nuncius.cli import output
 from nuncius.cli.commands.queues import advice
-from nuncius.cli.commands.sending import Progress, send_all
+from nuncius.cli.commands.sending import ProgressLine, send_all
 from nuncius.cli.connection import BROKER, BrokerOptions, Output, StreamOutput, Verbose, if_missing, run
 from nuncius.cli.errors import NOTHING
 from nuncius.cli.input import Bodies, Files, Headers, Lines, check_sources, groups, parse_headers
@@ -52,7 +52,7 @@ def put(
         if receiver is not None:
             with if_missing("a client exists once it was connected: nuncius take ... --as NAME"):
                 to = await client.find_client(receiver)
-        progress = Progress("put", wanted=lines)
+        progress = ProgressLine("put", wanted=lines)
 
         async def send(group: list[bytes]) -> Sequence[PutReceipt]:
             return await asyncio.gather(

@@ -83,7 +83,7 @@ async def _answer(client: AsyncClient, message: Message, program: list[str]) -> 
     if message.sender_id and message.context:
         await client.reply(message, answer, headers=headers)
     else:
-        complain(f"message {message.message_id} is no request; there is nobody to answer")
+        complain(f"message {message.message_id} is no request and gets no answer")
     if headers:
         complain(headers[ERROR])
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from nuncius.cli import output
-from nuncius.cli.commands.sending import Progress, send_all
+from nuncius.cli.commands.sending import ProgressLine, send_all
 from nuncius.cli.connection import BROKER, BrokerOptions, Output, StreamOutput, Verbose, run
 from nuncius.cli.errors import NOTHING, complain
 from nuncius.cli.input import Bodies, Files, Headers, Lines, check_sources, groups, parse_headers
@@ -52,7 +52,7 @@ def publish(
     headers = parse_headers(header)
 
     async def work(client: AsyncClient) -> None:
-        progress = Progress("published", wanted=lines)
+        progress = ProgressLine("published", wanted=lines)
 
         async def send(group: list[bytes]) -> Sequence[Receipt]:
             return await client.publish_batch(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nuncius.client import errors
-from nuncius.client.connection.link import Link
+from nuncius.client.connection.link import ClientLink
 from nuncius.wire import packets
 from nuncius.wire.packets import Packet
 
@@ -37,11 +37,11 @@ class Pending:
         self.repeatable = repeatable
 
 
-class Caller:
+class Requester:
     def __init__(self, addresses: Sequence[tuple[str, int]], hello: Callable[[], Packet]) -> None:
         self._addresses = list(addresses)
         self._hello = hello  # makes the packet that opens a connection
-        self._link: Link | None = None
+        self._link: ClientLink | None = None
         self._welcomed: asyncio.Future[packets.Welcome] | None = None
         self._pending: dict[int, Pending] = {}
         self._last_request = 0
@@ -84,7 +84,7 @@ class Caller:
         if self._link is not None:
             self._send(self._link, pending)
 
-    def _send(self, link: Link, pending: Pending) -> None:
+    def _send(self, link: ClientLink, pending: Pending) -> None:
         try:
             link.send(pending.packet)
         except UNSPEAKABLE as error:
@@ -128,7 +128,7 @@ class Caller:
             self._link.send(packet)
 
     @property
-    def link(self) -> Link | None:
+    def link(self) -> ClientLink | None:
         return self._link
 
     async def close(self) -> None:
@@ -165,9 +165,11 @@ class Caller:
 
     async def _open(self, host: str, port: int) -> None:
         welcomed = self._welcomed = self._loop.create_future()
-        link: Link | None = None
+        link: ClientLink | None = None
         try:
-            _, link = await self._loop.create_connection(lambda: Link(self._received, self._lost), host, port)
+            _, link = await self._loop.create_connection(
+                lambda: ClientLink(self._received, self._lost), host, port
+            )
             link.send(self._hello())
             welcome = await welcomed
         except BaseException as error:
@@ -185,7 +187,7 @@ class Caller:
         for pending in list(self._pending.values()):
             self._send(link, pending)
 
-    def _lost(self, link: Link) -> None:
+    def _lost(self, link: ClientLink) -> None:
         if self._welcomed is not None and not self._welcomed.done():
             self._welcomed.set_exception(errors.CannotConnect("the node closed the connection"))
         if link is not self._link:
