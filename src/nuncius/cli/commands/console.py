@@ -23,7 +23,6 @@ from nuncius.cli.commands.nodes.options import (
     port,
 )
 from nuncius.cli.stores import one_store
-from nuncius.store import environment
 
 CHANGES = "nuncius.console.changes"
 
@@ -73,13 +72,11 @@ def console(
         except OSError as error:
             raise cannot_listen("console", host, wanted, error) from error
         stack.callback(close, sockets)
-        if store is None:
-            data_dir = (data_dir or environment.default_data_dir()).absolute()
-            store = stack.enter_context(embedding.hosted(data_dir)).dsn
+        dsn, _ = stack.enter_context(embedding.opened(data_dir, store))
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{port_of(sockets)}/console"
         _serve(
-            *(store, sockets),
+            *(dsn, sockets),
             read_only=read_only,
             ready=lambda: typer.echo(f"The console is at {address}"),
             trusted_proxies=proxies,

@@ -11,7 +11,6 @@ from nuncius.cli.commands.nodes.options import NODE_OPTIONS, NodeOptions, begin,
 from nuncius.cli.stores import one_store
 from nuncius.cluster.role_names import BALANCER, BROKER, READER, WRITER
 from nuncius.node import listeners
-from nuncius.store import environment
 
 # The report's ports, except for brokers: its 1000, 1100, ... need root on most systems.
 DEFAULT_PORTS = {BALANCER: "5000", WRITER: "7001", READER: "6001", BROKER: "0"}
@@ -111,9 +110,7 @@ def node(
         from nuncius.node import node as nodes
 
         begin(options.log_level, options.log_format)
-        if store is None:
-            data_dir = (data_dir or environment.default_data_dir()).absolute()
-            store = stack.enter_context(embedding.hosted(data_dir)).dsn
+        store, data_dir = stack.enter_context(embedding.opened(data_dir, store))
         if own_data_dir is not None:
             own_store = stack.enter_context(embedding.hosted(own_data_dir.absolute())).dsn
         settings = nodes.NodeSettings(
@@ -127,7 +124,7 @@ def node(
             advertise=advertise,
             **shared,
         )
-        announce = ready.announcement(
+        announce = ready.Announcement(
             store, file=options.ready_file, data_dir=data_dir, on_leash=options.on_leash
         )
         if only_balances:

@@ -19,7 +19,6 @@ from nuncius.cli.commands.nodes.options import (
 )
 from nuncius.cli.stores import one_store
 from nuncius.node import listeners
-from nuncius.store import environment
 
 
 def register(app: typer.Typer) -> None:
@@ -108,9 +107,7 @@ def up(
         if store is None:
             # Import it while PostgreSQL starts.
             threading.Thread(target=importlib.import_module, args=("nuncius.broker",)).start()
-            data_dir = (data_dir or environment.default_data_dir()).absolute()
-            server = stack.enter_context(embedding.hosted(data_dir, tcp_port=store_port))
-            store = server.dsn
+        store, data_dir = stack.enter_context(embedding.opened(data_dir, store, tcp_port=store_port))
         traces = None if trace is None else str(trace.absolute())
         settings = node.NodeSettings(
             store,
@@ -124,7 +121,7 @@ def up(
             trusted_proxies=proxies,
             **shared,
         )
-        announce = ready.announcement(
+        announce = ready.Announcement(
             store, file=options.ready_file, data_dir=data_dir, on_leash=options.on_leash
         )
         if workers == 1:
