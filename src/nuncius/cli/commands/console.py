@@ -19,10 +19,10 @@ from nuncius.cli.commands.nodes.options import (
     LogLevel,
     TrustedProxy,
     addresses,
-    leave,
     port,
 )
 from nuncius.cli.stores import one_store
+from nuncius.node.starting import leave
 
 CHANGES = "nuncius.console.changes"
 

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from nuncius.cli.commands.nodes.options import NODE_OPTIONS, NodeOptions, begin, port, remove_stale
+from nuncius.cli.commands.nodes.options import NODE_OPTIONS, NodeOptions, port, ports
 from nuncius.cli.stores import one_store
 from nuncius.cluster.role_names import BALANCER, BROKER, READER, WRITER
 from nuncius.node import listeners
+from nuncius.node.starting import begin, remove_stale
 
 # The report's ports, except for brokers: its 1000, 1100, ... need root on most systems.
 DEFAULT_PORTS = {BALANCER: "5000", WRITER: "7001", READER: "6001", BROKER: "0"}
@@ -94,13 +95,8 @@ def node(
     wanted = port("--http-port", http_port or DEFAULT_PORTS[roles[0]])
     if wanted is None:
         raise typer.BadParameter("a node of a cluster is known by this port", param_hint="--http-port")
-    numbers = {
-        "telesto": port("--telesto-port", telesto_port),
-        "stomp": port("--stomp-port", stomp_port),
-        "zeromq": port("--zeromq-port", zeromq_port),
-        "http": 0 if BALANCER in roles else wanted,
-        "tribbler": None,
-    }
+    numbers = ports(telesto=telesto_port, stomp=stomp_port, zeromq=zeromq_port)
+    numbers |= {"http": 0 if BALANCER in roles else wanted, "tribbler": None}
     shared = options.settings()
     remove_stale(options.ready_file)
     with contextlib.ExitStack() as stack:

@@ -1,12 +1,9 @@
 """Options that all commands which start a process share."""
 
-import signal
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -142,6 +139,11 @@ def port(option: str, text: str) -> int | None:
     raise typer.BadParameter(f"{text!r} is neither a port nor 'off'", param_hint=option)
 
 
+def ports(**given: str) -> dict[str, int | None]:
+    """Parse the port of each listener, from its option."""
+    return {name: port(f"--{name}-port", text) for name, text in given.items()}
+
+
 def origins(given: Sequence[str]) -> tuple[str, ...]:
     """Return the origins after a check of each."""
     if not given:
@@ -154,30 +156,3 @@ def origins(given: Sequence[str]) -> tuple[str, ...]:
                 f"{origin} is none: write it like https://example.org", param_hint="--allow-origin"
             )
     return tuple(given)
-
-
-def remove_stale(ready_file: Path | None) -> None:
-    """Remove the ready file of a killed node, so that it is not mistaken for the new one."""
-    try:
-        if ready_file is not None:
-            ready_file.unlink(missing_ok=True)
-    except OSError as error:
-        from nuncius.node.node import NodeError
-
-        raise NodeError(f"cannot remove {ready_file} ({error.strerror})") from error
-
-
-def begin(log_level: str, log_format: str) -> None:
-    """Prepare a process that becomes a node: configure its log, handle SIGTERM, sweep temporary files."""
-    from nuncius.node import logs
-    from nuncius.store import tempdirs
-
-    logs.configure(log_level, log_format)
-    signal.signal(signal.SIGTERM, leave)
-    tempdirs.sweep()
-
-
-def leave(number: int, frame: FrameType | None) -> None:
-    """Exit on a SIGTERM that comes before the node runs, and undo what was begun."""
-    del frame
-    sys.exit(128 + number)

@@ -12,9 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
-from nuncius.cli.commands.nodes.options import LogFormat, LogLevel, begin, remove_stale
+from nuncius.cli.commands.nodes.options import LogFormat, LogLevel
 from nuncius.cli.stores import one_store
 from nuncius.node import listeners
+from nuncius.node.starting import begin, remove_stale
 from nuncius.store import environment
 
 DIRECTORY = "nuncius-data"

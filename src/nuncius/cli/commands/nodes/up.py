@@ -8,17 +8,10 @@ from typing import Annotated
 
 import typer
 
-from nuncius.cli.commands.nodes.options import (
-    NODE_OPTIONS,
-    NodeOptions,
-    TrustedProxy,
-    addresses,
-    begin,
-    port,
-    remove_stale,
-)
+from nuncius.cli.commands.nodes.options import NODE_OPTIONS, NodeOptions, TrustedProxy, addresses, ports
 from nuncius.cli.stores import one_store
 from nuncius.node import listeners
+from nuncius.node.starting import begin, remove_stale
 
 
 def register(app: typer.Typer) -> None:
@@ -89,13 +82,9 @@ def up(
     data_dir, store = one_store(data_dir, store)
     if store is not None and store_port is not None:
         raise typer.BadParameter("is for the embedded server only", param_hint="--store-port")
-    numbers = {
-        "telesto": port("--telesto-port", telesto_port),
-        "stomp": port("--stomp-port", stomp_port),
-        "zeromq": port("--zeromq-port", zeromq_port),
-        "http": port("--http-port", http_port),
-        "tribbler": port("--tribbler-port", tribbler_port),
-    }
+    numbers = ports(
+        telesto=telesto_port, stomp=stomp_port, zeromq=zeromq_port, http=http_port, tribbler=tribbler_port
+    )
     proxies = addresses(trusted_proxy)
     shared = options.settings()
     remove_stale(options.ready_file)
