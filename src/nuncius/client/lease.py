@@ -1,6 +1,5 @@
 """A leased message: it is redelivered unless its consumer settles it."""
 
-import asyncio
 import contextlib
 from collections.abc import Callable
 from types import TracebackType
@@ -70,33 +69,6 @@ class AsyncLease:
         else:
             with contextlib.suppress(errors.NunciusError):  # else it is redelivered when the connection ends
                 await self.release(_describe(error))
-
-
-async def ask_for_leases(
-    requester: Requester, packet: packets.Lease, timeout: float
-) -> tuple[packets.Leased, ClientLink | None]:
-    """Return the answer, and the connection on which it came. The request may be repeated on another
-    connection: messages leased on a broken one are returned to the queue with it. Messages that arrive after
-    the caller stopped waiting are given back."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[tuple[packets.Leased, ClientLink | None]] = loop.create_future()
-
-    def done(answer: Any) -> None:
-        if future.done():
-            give_back(requester, answer)
-        elif isinstance(answer, Exception):
-            future.set_exception(answer)
-        else:
-            future.set_result((answer, requester.link))
-
-    requester.submit(packet, done, timeout, repeatable=True)
-    try:
-        return await future
-    except asyncio.CancelledError:
-        requester.withdraw(packet.request)
-        if not future.cancelled() and future.exception() is None:
-            give_back(requester, future.result()[0])
-        raise
 
 
 def give_back(requester: Requester, answer: Any) -> None:

@@ -8,7 +8,7 @@ from nuncius.client import errors
 from nuncius.client.calls import Calls
 from nuncius.client.checks import MAX_WAIT, check_message, check_wait, headers_text, milliseconds
 from nuncius.client.connection.piles import PutPile
-from nuncius.client.lease import AsyncLease, ask_for_leases
+from nuncius.client.lease import AsyncLease
 from nuncius.client.model import (
     Body,
     Message,
@@ -117,13 +117,13 @@ class QueueCalls(Calls):
     async def lease(self, queue: str, *, wait: float = 0) -> AsyncLease | None:
         """Lease the message with the highest priority. It is redelivered unless it is settled. Waits up to
         `wait` seconds for a message; returns None if there is none."""
-        self._check_open()
-        packet = packets.Lease(self._requester.next_request(), queue, 1, milliseconds(wait))
-        answer, link = await ask_for_leases(self._requester, packet, self._timeout + wait)
+        answer = await self._call(packets.Lease, queue, 1, milliseconds(wait), wait=wait)
         if not answer.messages:
             return None
         (found,) = answer.messages
-        return AsyncLease(self._requester, link, self._timeout, found, to_message(queue, found.message))
+        # The link is that of the answer, or None if it has broken since.
+        link, message = self._requester.link, to_message(queue, found.message)
+        return AsyncLease(self._requester, link, self._timeout, found, message)
 
     async def leases(self, queue: str) -> AsyncIterator[AsyncLease]:
         """Lease messages from a queue as they arrive, without end. Each is redelivered unless it is

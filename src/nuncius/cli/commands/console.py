@@ -85,30 +85,24 @@ def console(
 
 def _obey() -> int:
     """Serve a node's console: report once on stdout whether it runs, and end when stdin ends."""
-    import msgspec
-
     from nuncius.cli.errors import explain
+    from nuncius.node import child
     from nuncius.node.console_process import ConsoleOrders, ConsoleReport
 
-    def report(error: str = "") -> None:
-        sys.stdout.buffer.write(msgspec.json.encode(ConsoleReport(error)) + b"\n")
-        sys.stdout.buffer.flush()
-
-    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as unbuffered:
-        orders = msgspec.json.decode(unbuffered.readline(), type=ConsoleOrders)
+    orders = child.read_orders(ConsoleOrders)
     _log(orders.log_level, orders.log_format)
     try:
         with socket.socket(fileno=orders.socket) as listening:
             _serve(
                 *(orders.dsn, [listening]),
                 read_only=orders.read_only,
-                ready=report,
+                ready=lambda: child.report(ConsoleReport()),
                 on_leash=True,
                 trusted_proxies=("127.0.0.1",),  # the node, which forwards the requests
             )
     except Exception as error:
         logging.getLogger(__name__).debug("the console failed", exc_info=True)
-        report(explain(error))
+        child.report(ConsoleReport(explain(error)))
         return 1
     return 0
 

@@ -92,21 +92,26 @@ class Requester:
             pending.done(_cannot_be_sent(error))
 
     async def call(self, packet: Packet, timeout: float, *, repeatable: bool = True) -> Any:
-        """Send a request and wait for the answer."""
+        """Send a request and wait for the answer. One that comes just when the wait is cancelled is
+        unclaimed."""
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def done(result: Any) -> None:
-            if not future.done():
-                if isinstance(result, Exception):
+            if isinstance(result, Exception):
+                if not future.done():
                     future.set_exception(result)
-                else:
-                    future.set_result(result)
+            elif future.done():
+                self.on_unclaimed(result)
+            else:
+                future.set_result(result)
 
         self.submit(packet, done, timeout, repeatable=repeatable)
         try:
             return await future
         except asyncio.CancelledError:
             self.withdraw(packet.request)
+            if not future.cancelled() and future.exception() is None:
+                self.on_unclaimed(future.result())
             raise
 
     def withdraw(self, request: int, rest: Packet | None = None) -> bool:
