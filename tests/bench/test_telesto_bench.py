@@ -11,7 +11,7 @@ from rich.console import Console
 
 from bench.command import bench
 from nuncius.bench import telesto
-from nuncius.bench.load.telesto import Connection, Outcome, Run, Settings
+from nuncius.bench.load.telesto import LoadClient, LoadSettings, Outcome, TelestoLoad
 from nuncius.bench.telesto import figures_of, phase_shares
 from nuncius.doors.telesto import table
 from nuncius.doors.telesto.codec import Codec
@@ -70,7 +70,7 @@ def test_a_sweep_names_each_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_the_load(dsn: str, tmp_path: Path) -> None:
     """Clients of all kinds send and read until the time is over, and then what is left."""
     with node_in_a_thread(dsn) as port:
-        outcome = asyncio.run(Run(Settings([("127.0.0.1", port)], 9, 0.3, str(tmp_path))).main())
+        outcome = asyncio.run(TelestoLoad(LoadSettings([("127.0.0.1", port)], 9, 0.3, str(tmp_path))).main())
     assert outcome.messages > 0
     assert outcome.packets > outcome.messages
     assert (outcome.lost, outcome.doubled) == (0, 0)
@@ -79,7 +79,7 @@ def test_the_load(dsn: str, tmp_path: Path) -> None:
 class Echo(asyncio.Transport):
     """A node that has an answer to everything: Pong."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: LoadClient) -> None:
         super().__init__()
         self._connection = connection
 
@@ -90,10 +90,10 @@ class Echo(asyncio.Transport):
 
 def test_a_clients_own_time(tmp_path: Path) -> None:
     """A row says how long its client took since its own last answer, whatever others did meanwhile."""
-    run = Run(Settings([], 2, 1.0, str(tmp_path)))
+    run = TelestoLoad(LoadSettings([], 2, 1.0, str(tmp_path)))
 
     async def ask() -> None:
-        clients = [Connection(run), Connection(run)]
+        clients = [LoadClient(run), LoadClient(run)]
         for client in clients:
             client.connection_made(Echo(client))
         for number in (0, 1, 0):

@@ -8,7 +8,7 @@ from bench.command import bench
 from doors.zeromq.peer import node_in_a_thread
 from nuncius.bench import zeromq
 from nuncius.bench.load import zeromq as zeromq_load
-from nuncius.bench.load.zeromq import Clients, Puts, get, new_topic, put, roundtrip
+from nuncius.bench.load.zeromq import Puts, ReqClients, get, new_topic, put, roundtrip
 
 # What a benchmark starts is measured elsewhere: doors by their tests, loads below.
 pytestmark = pytest.mark.usefixtures("unmeasured")
@@ -37,7 +37,7 @@ def test_a_wrong_answer_is_an_error(dsn: str) -> None:
     """A load that is refused measures nothing."""
     topic = new_topic()
     with node_in_a_thread(dsn) as port:
-        clients = Clients(f"tcp://127.0.0.1:{port}", 2)
+        clients = ReqClients(f"tcp://127.0.0.1:{port}", 2)
         clients.run(Puts(topic, 1))
         with pytest.raises(RuntimeError, match="e 1"):
             clients.run(Puts(topic, 1))

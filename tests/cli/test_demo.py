@@ -74,7 +74,7 @@ def wait_for_life(url: str, count: int) -> None:
     """Until more messages than that have come by themselves."""
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
-        with contextlib.suppress(http.NoAnswer):  # there is no such topic yet
+        with contextlib.suppress(http.NoHttpAnswer):  # there is no such topic yet
             topic = http.get(url, "/v1/topics/observations")
             if sum(each["next_offset"] for each in topic["partitions"]) > count:
                 return

@@ -72,7 +72,7 @@ def test_nobody_to_ask(run: Commands, client: Client) -> None:
     for verb in ("purge", "delete"):
         done = run("queue", verb, "kept")
         assert done.code == 2
-        assert "say --yes" in done.err
+        assert "pass --yes" in done.err
     assert client.queues("kept")
 
 

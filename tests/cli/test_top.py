@@ -14,7 +14,7 @@ import pytest
 
 from cli.commands import NUNCIUS, Node, node, nuncius
 from nuncius.cli.commands.top_screen import lost, screen
-from nuncius.cli.http import NoAnswer, get
+from nuncius.cli.http import NoHttpAnswer, get
 from nuncius.client import Client
 
 SECONDS = 60.0
@@ -95,9 +95,9 @@ def test_nobody_there() -> None:
 
 def test_answers_that_are_none(running: Node) -> None:
     """What is no JSON, or an error, is not taken for facts."""
-    with pytest.raises(NoAnswer, match="status 404"):
+    with pytest.raises(NoHttpAnswer, match="status 404"):
         get(http(running), "/v1/nothing")
-    with pytest.raises(NoAnswer, match="no node of ours"):
+    with pytest.raises(NoHttpAnswer, match="no node of ours"):
         get(http(running), "/livez")
 
 

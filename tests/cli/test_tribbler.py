@@ -41,7 +41,8 @@ class Started:
         if settings.ring and settings.ring.join:
             raise NotInRing("the id 7 is taken by another node")
 
-    def _hosted(self, directory: Path) -> "Started":
+    def _hosted(self, directory: Path, *, tcp_port: int | None) -> "Started":
+        assert tcp_port is None
         self.directory = directory
         return self
 

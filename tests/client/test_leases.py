@@ -257,7 +257,7 @@ async def test_cancelled_when_it_comes(
     opened = gate_leases(broker)
     await put(broker, jobs, b"x")
     waiting = start(client.lease("jobs", wait=60))
-    link = client._caller.link  # noqa: SLF001
+    link = client._requester.link  # noqa: SLF001
     assert link is not None
     receive = link._on_packet  # noqa: SLF001
 

@@ -178,3 +178,23 @@ async def test_ways_to_subscribe(client: AsyncClient) -> None:
         assert len(await reading.next_batch(20)) == 2
     task = asyncio.create_task(client.subscribe("news", "cleo", start="earliest"))
     assert len(await (await task).next_batch(20)) == 2
+
+
+async def test_a_batch_that_was_not_processed(client: AsyncClient) -> None:
+    """Closing in the middle of a batch confirms nothing of it, but of the entries before."""
+    await client.publish_batch("news", [b"0", b"1", b"2"])
+    async with client.subscribe("news", "ann", start="earliest") as reading:
+        assert (await anext(aiter(reading))).body == b"0"
+        assert [entry.body for entry in await reading.next_batch(20)] == [b"1", b"2"]
+    assert (await client.subscriptions("news", "ann"))[0].lag == 2
+    with pytest.raises(Closed):
+        await reading.next_batch()
+
+
+async def test_what_is_left_when_it_is_closed(client: AsyncClient) -> None:
+    """A closed subscription returns no batch, not even of entries that had arrived."""
+    await client.publish_batch("news", [b"0", b"1", b"2"])
+    async with client.subscribe("news", "ann", start="earliest") as reading:
+        assert (await anext(aiter(reading))).body == b"0"
+    with pytest.raises(Closed):
+        await reading.next_batch()

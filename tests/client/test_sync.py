@@ -257,6 +257,14 @@ def test_batches(client: Client) -> None:
     assert client.subscriptions("batched", "reader")[0].lag == 1
 
 
+def test_a_batch_that_was_not_processed(client: Client) -> None:
+    """Leaving the block in the middle of a batch confirms nothing of it."""
+    client.publish_batch("halfway", ["a", "b", "c"])
+    with client.subscribe("halfway", "reader", start="earliest") as subscription:
+        assert [entry.text for entry in next(subscription.batches())] == ["a", "b", "c"]
+    assert client.subscriptions("halfway", "reader")[0].lag == 3
+
+
 def test_no_automatic_confirmation(client: Client) -> None:
     """With auto_confirm=False nothing is confirmed but what the user confirms."""
     client.publish_batch("manual", ["a", "b", "c"])

@@ -25,7 +25,7 @@ from nuncius.client.zeromq import (
     StateDamaged,
     StateInUse,
 )
-from nuncius.client.zeromq_state import State, default_directory
+from nuncius.client.zeromq_state import ClientState, default_directory
 
 SOON = 0.5  # seconds after which a lost answer counts as lost
 
@@ -388,27 +388,27 @@ def test_directories_that_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         original(file)
 
     monkeypatch.setattr(os, "fsync", sync)
-    State("ann", tmp_path / "deep" / "down").close()
+    ClientState("ann", tmp_path / "deep" / "down").close()
     assert synced == [tmp_path.stat().st_ino, (tmp_path / "deep").stat().st_ino]
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", ".hidden", "ünï code", "a\nb"])
 def test_names_of_files(name: str, tmp_path: Path) -> None:
     """Whatever a client is called, its files lie in its directory."""
-    state = State(name, tmp_path / "deep" / "down")
+    state = ClientState(name, tmp_path / "deep" / "down")
     state.save()
     state.close()
     state.close()
     assert len(list((tmp_path / "deep" / "down").iterdir())) == 2
     assert len(list(tmp_path.rglob("*"))) == 4
-    assert State(name, tmp_path / "deep" / "down").remembered.client == name
+    assert ClientState(name, tmp_path / "deep" / "down").remembered.client == name
 
 
 @pytest.mark.parametrize("name", ["", "x" * 300, "\ud800"])
 def test_names_that_are_none(name: str, tmp_path: Path) -> None:
     """A client needs a name that can be one."""
     with pytest.raises(InvalidInput):
-        State(name, tmp_path)
+        ClientState(name, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -424,7 +424,7 @@ def test_a_damaged_file(text: str, tmp_path: Path) -> None:
     (tmp_path / "ann.json").write_text(text)
     for _ in range(2):
         with pytest.raises(StateDamaged):
-            State("ann", tmp_path)
+            ClientState("ann", tmp_path)
 
 
 def test_where_it_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,25 +2,21 @@
 
 import asyncio
 import contextlib
-import json
 import re
 import statistics
-import sys
-import tempfile
 import time
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import asyncpg
 import httpx
-import uvloop
 from rich.console import Console
-from rich.progress import Progress
 from websockets.asyncio.client import ClientConnection, connect
 
-from nuncius.bench.nodes import DOORS, ports_of_node
-from nuncius.bench.result import Goal, Result, progress
+from nuncius.bench.harness import BenchRun, measure
+from nuncius.bench.limits import connected
+from nuncius.bench.nodes import DOORS, node
+from nuncius.bench.result import Goal, Result
 from nuncius.store import migrations
 from nuncius.store.server import embedded
 
@@ -54,45 +50,35 @@ SETTLE = ("vacuum analyze nuncius.messages", "vacuum analyze nuncius.entries")
 
 
 def bench(console: Console, seconds: float, messages: int = MESSAGES) -> Result:
-    result = Result("console", GOALS)
-    with progress(console, 3 + 2 * ROUNDS) as bar, tempfile.TemporaryDirectory(prefix="nun-") as parent:
-        data_dir = Path(parent) / "data"
-        try:
-            result.figures = uvloop.run(_run(bar, data_dir, seconds, messages))
-        finally:
-            embedded.stop(data_dir)
-    return result
+    return measure(
+        console, Result("console", GOALS), seconds, 3 + 2 * ROUNDS, lambda run: _run(run, messages)
+    )
 
 
-async def _run(bar: Progress, data_dir: Path, seconds: float, messages: int) -> dict[str, float]:
-    figures: dict[str, float] = {}
-
-    def step(name: str) -> None:
-        bar.update(bar.tasks[0].id, description=name, advance=1)
-
-    step("filling the store")
-    await _fill(embedded.start(data_dir).dsn, messages)
-    embedded.stop(data_dir)
-    step("start_seconds")
-    figures["start_seconds"] = statistics.median([await _start(data_dir) for _ in range(STARTS)])
-    async with ports_of_node(data_dir, "telesto", "http") as (ports, _):
+async def _run(run: BenchRun, messages: int) -> None:
+    run.step("filling the store")
+    await _fill(embedded.start(run.data_dir).dsn, messages)
+    embedded.stop(run.data_dir)
+    run.step("start_seconds")
+    for _ in range(STARTS):
+        run.note({"start_seconds": await _start(run.data_dir)})
+    async with node(run.data_dir, "telesto", "http") as (ports, _):
         base = f"http://127.0.0.1:{ports['http']}/console/"
         url = f"nuncius://127.0.0.1:{ports['telesto']}"
-        step("page_ms_p95")
-        figures |= await _pages(base)
-        taken: dict[str, list[float]] = {"publish_without": [], "publish_with_console": []}
-        for round_number in range(ROUNDS):
-            # Alternate the order: the second measurement may profit from warm caches.
-            for name in sorted(taken, reverse=bool(round_number % 2)):
-                step(name)
+        run.step("page_ms_p95")
+        run.note(await _pages(base))
+        names = ["publish_with_console", "publish_without"]
+        for _ in range(ROUNDS):
+            for name in names:
+                run.step(name)
                 async with _open(base) if name == "publish_with_console" else contextlib.nullcontext():
-                    taken[name].append(await _publish(url, seconds))
-    return figures | {name: statistics.median(values) for name, values in taken.items()}
+                    load = await run.load("core", "publish_256", url, run.seconds)
+                run.note({name: load["publish_256"]})
+            names.reverse()  # the second measurement may profit from warm caches
 
 
 async def _fill(dsn: str, messages: int) -> None:
-    connection = await asyncpg.connect(dsn)
-    try:
+    async with connected(dsn) as connection:
         await migrations.migrate(connection)
         half = messages // 2
         deep = half // 5
@@ -100,14 +86,12 @@ async def _fill(dsn: str, messages: int) -> None:
         await connection.execute(FILL.format(places=PLACES, deep=deep, each=each))
         for statement in SETTLE:
             await connection.execute(statement)
-    finally:
-        await connection.close()
 
 
 async def _start(data_dir: Path) -> float:
     """Return the seconds until a node and its store are ready, with all doors open."""
     begin = time.perf_counter()
-    async with ports_of_node(data_dir, *DOORS):
+    async with node(data_dir, *DOORS):
         return time.perf_counter() - begin
 
 
@@ -125,17 +109,6 @@ async def _pages(base: str) -> dict[str, float]:
                     taken.append(1000 * passed)
     taken.sort()
     return {"page_ms_p50": statistics.median(taken), "page_ms_p95": taken[int(0.95 * (len(taken) - 1))]}
-
-
-async def _publish(url: str, seconds: float) -> float:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "nuncius.bench.load.core", "publish_256", url, str(seconds)),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    out, _ = await process.communicate()
-    if process.returncode:
-        raise RuntimeError("the load failed")
-    return float(json.loads(out)["publish_256"])
 
 
 @contextlib.asynccontextmanager

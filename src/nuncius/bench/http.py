@@ -1,23 +1,16 @@
 """`bench http`: the HTTP door, with clients in a separate process."""
 
-import asyncio
-import json
 import statistics
-import sys
-import tempfile
-from pathlib import Path
 
-import asyncpg
-import uvloop
 from rich.console import Console
-from rich.progress import Progress
 
-from nuncius.bench.http_cluster import balanced_produce
-from nuncius.bench.limits import BODY, RAW_ROWS, appends
+from nuncius.bench.harness import BenchRun, measure
+from nuncius.bench.http_cluster import cluster
+from nuncius.bench.limits import BODY, connected
 from nuncius.bench.load.http import CONNECTIONS, fill, generator
 from nuncius.bench.load.http_sockets import call
-from nuncius.bench.nodes import ports_of_node
-from nuncius.bench.result import Goal, Result, progress
+from nuncius.bench.nodes import node
+from nuncius.bench.result import Goal, Result
 from nuncius.store.server import embedded
 
 GOALS = (
@@ -42,41 +35,29 @@ FILL = (
     " generate_series(0, $2::bigint - 1) n"
 )
 
-Figures = dict[str, list[float]]
-
 
 def bench(console: Console, seconds: float) -> Result:
     result = Result("http", GOALS, tools={"generator": generator()})
     steps = ROUNDS * (len(LOADS) + len(PARTITIONS) + len(BACKLOGS)) + 2
-    with progress(console, steps) as bar, tempfile.TemporaryDirectory(prefix="nun-") as parent:
-        data_dir = Path(parent) / "data"
-        try:
-            result.figures = uvloop.run(_run(bar, data_dir, seconds))
-        finally:
-            embedded.stop(data_dir)
-    return result
+    return measure(console, result, seconds, steps, _run)
 
 
-async def _run(bar: Progress, data_dir: Path, seconds: float) -> dict[str, float]:
-    """Return the median of several rounds for each figure, because the speed of a machine varies."""
-    taken: Figures = {}
-    dsn = embedded.start(data_dir).dsn
-    async with ports_of_node(data_dir, "http", options=["--partition-threshold=0"]) as (ports, _):
+async def _run(run: BenchRun) -> None:
+    dsn = embedded.start(run.data_dir).dsn
+    async with node(run.data_dir, "http", options=["--partition-threshold=0"]) as (ports, _):
         port = ports["http"]
         for _ in range(ROUNDS):
             for name in LOADS:
-                figures = await _load(bar, name, port, seconds)
-                figures["raw_append"] = await _raw_append(dsn, seconds / 2)
-                for figure, value in figures.items():
-                    taken.setdefault(figure, []).append(value)
-        taken["partitions_growth"] = [await _growth(bar, port, seconds, await _partitioned(port))]
-        bar.update(bar.tasks[0].id, description="filling the backlog", advance=1)
-        topics = await _backlogs(dsn, min(1.0, seconds / USUAL_SECONDS))
-        taken["backlog_growth"] = [await _growth(bar, port, seconds, topics)]
-    bar.update(bar.tasks[0].id, description="balanced produce", advance=1)
-    for figure, value in (await balanced_produce(data_dir, seconds)).items():
-        taken[figure] = [value]
-    return {figure: statistics.median(values) for figure, values in taken.items()}
+                run.note(await _load(run, name, port))
+                await run.raw_append(dsn, run.seconds / 2 / ROUNDS)
+        run.note({"partitions_growth": await _growth(run, port, await _partitioned(port))})
+        run.step("filling the backlog")
+        topics = await _backlogs(dsn, min(1.0, run.seconds / USUAL_SECONDS))
+        run.note({"backlog_growth": await _growth(run, port, topics)})
+    run.step("balanced produce")
+    async with cluster(run.data_dir) as port:
+        balanced = await run.load("http", "produce", port, run.seconds)
+    run.note({f"balanced_produce_{CONNECTIONS}": balanced[f"produce_{CONNECTIONS}"]})
 
 
 async def _partitioned(port: int) -> list[str]:
@@ -91,44 +72,24 @@ async def _partitioned(port: int) -> list[str]:
 
 async def _backlogs(dsn: str, share: float) -> list[str]:
     """Create topics that differ in their number of stored messages."""
-    connection = await asyncpg.connect(dsn)
-    try:
-        topics = []
+    topics = []
+    async with connected(dsn) as connection:
         for messages in BACKLOGS:
             topics.append(f"bench-{messages}-stored")
             await connection.execute(FILL, topics[-1], max(BACKLOGS[0], int(messages * share)), BODY[32:])
-    finally:
-        await connection.close()
     return topics
 
 
-async def _growth(bar: Progress, port: int, seconds: float, topics: list[str]) -> float:
+async def _growth(run: BenchRun, port: int, topics: list[str]) -> float:
     """Return the cost of a message in the most expensive topic, divided by the cost in the cheapest."""
     costs: dict[str, list[float]] = {topic: [] for topic in topics}
     for _ in range(ROUNDS):
         for topic in topics:
-            costs[topic].append((await _load(bar, "cost", port, seconds, topic))["cost"])
+            costs[topic].append((await _load(run, "cost", port, topic))["cost"])
     middle = [statistics.median(each) for each in costs.values()]
     return max(middle) / min(middle)
 
 
-async def _load(bar: Progress, name: str, port: int, seconds: float, *topic: str) -> dict[str, float]:
-    bar.update(bar.tasks[0].id, description=" ".join([name, *topic]))
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "nuncius.bench.load.http", name, str(port), str(seconds / ROUNDS), *topic),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    out, _ = await process.communicate()
-    if process.returncode:
-        raise RuntimeError(f"load {name} failed")
-    bar.advance(bar.tasks[0].id)
-    figures: dict[str, float] = json.loads(out)
-    return figures
-
-
-async def _raw_append(dsn: str, seconds: float) -> float:
-    connection = await asyncpg.connect(dsn)
-    try:
-        return await appends(connection, "bench-raw", RAW_ROWS, seconds / ROUNDS)
-    finally:
-        await connection.close()
+async def _load(run: BenchRun, name: str, port: int, *topic: str) -> dict[str, float]:
+    run.step(" ".join([name, *topic]))
+    return await run.load("http", name, port, run.seconds / ROUNDS, *topic)

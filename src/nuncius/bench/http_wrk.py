@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from nuncius.bench.load.http_sockets import Run
+from nuncius.bench.load.http_sockets import LoadResult
 
 SCRIPT = Path(__file__).with_suffix(".lua")
 PATIENCE = "10s"  # an answer that takes longer is an error
@@ -19,7 +19,7 @@ def program() -> str | None:
     return shutil.which("wrk")
 
 
-async def run(wrk: str, port: int, requests: Sequence[bytes], connections: int, seconds: float) -> Run:
+async def run(wrk: str, port: int, requests: Sequence[bytes], connections: int, seconds: float) -> LoadResult:
     """Send these requests in turn, on any free connection. wrk runs for whole seconds, rounded up."""
     with tempfile.NamedTemporaryFile(prefix="nun-", suffix=".http") as file:
         file.write(b"\0".join(requests))
@@ -38,13 +38,13 @@ async def run(wrk: str, port: int, requests: Sequence[bytes], connections: int, 
     return _outcome(out, cpu)
 
 
-def _outcome(out: bytes, cpu: float) -> Run:
+def _outcome(out: bytes, cpu: float) -> LoadResult:
     said: dict[str, float] = json.loads(out.splitlines()[-1])
     answered, seconds = int(said.pop("answered")), said.pop("seconds")
     if any(said.values()):
         errors = ", ".join(f"{int(count)} {kind}" for kind, count in said.items() if count)
         raise RuntimeError(f"wrk met errors: {errors}, in {answered} answers")
-    return Run(answered, seconds, cpu)
+    return LoadResult(answered, seconds, cpu)
 
 
 def _cpu_of_children() -> float:

@@ -1,9 +1,9 @@
 """`bench spark`: topics as Spark tables and back, compared with Spark's own reader of PostgreSQL."""
 
+import asyncio
 import contextlib
 import socket
 import statistics
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,13 +12,15 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from rich.console import Console
-from rich.progress import Progress
 
-from nuncius.bench.result import Goal, Result, progress
+from nuncius.bench.harness import BenchRun, measure
+from nuncius.bench.limits import connected
+from nuncius.bench.result import Goal, Result
 from nuncius.pipeline import session
 from nuncius.pipeline.jobs import find
 from nuncius.pipeline.jobs.job import Context
 from nuncius.pipeline.place import connect
+from nuncius.store import migrations
 from nuncius.store.server import embedded
 
 GOALS = (
@@ -56,20 +58,15 @@ OPEN = (
 )
 
 
-class Run:
-    """One run: a store, a session, and the figures so far."""
+class SparkRun:
+    """One run: a store and a session beside what every benchmark has."""
 
-    def __init__(self, spark: SparkSession, dsn: str, parent: Path, bar: Progress, result: Result) -> None:
+    def __init__(self, run: BenchRun, spark: SparkSession, dsn: str) -> None:
+        self.step = run.step
+        self.figures = run.figures
+        self.directory = run.directory
         self.spark = spark
         self.dsn = dsn
-        self.parent = parent
-        self.figures = result.figures
-        self.unmeasured = result.unmeasured
-        self._bar = bar
-
-    def step(self, name: str) -> None:
-        task = self._bar.tasks[0]
-        self._bar.update(task.id, description=name, advance=0 if task.description == "starting" else 1)
 
     def fill(self, topic: str, rows: int) -> None:
         with connect(self.dsn) as db:
@@ -84,23 +81,28 @@ class Run:
 def bench(console: Console, rows: int = ROWS) -> Result:
     result = Result("spark", GOALS)
     say_what_is_left_out(console)
-    with progress(console, STEPS) as bar, tempfile.TemporaryDirectory(prefix="nun-") as parent:
-        data_dir = Path(parent) / "data"
-        port = _free_port()
-        try:
-            server = embedded.start(data_dir, tcp_port=port)
-            _migrate(server.dsn)
-            settings = {"spark.jars": str(DRIVER)} if DRIVER.exists() else {}
-            spark = session("local[2]", app="nuncius bench", settings=settings)
-            try:
-                run = Run(spark, server.dsn, Path(parent), bar, result)
-                password = (data_dir / "password").read_text().strip()
-                _measure(run, rows, f"jdbc:postgresql://127.0.0.1:{port}/nuncius", password)
-            finally:
-                spark.stop()
-        finally:
-            embedded.stop(data_dir)
-    return result
+    if not DRIVER.exists():
+        result.unmeasured += ["jdbc_rows_s", "read_vs_jdbc"]
+    return measure(console, result, 0, STEPS, lambda run: _run(run, rows))
+
+
+async def _run(run: BenchRun, rows: int) -> None:
+    port = _free_port()
+    dsn = embedded.start(run.data_dir, tcp_port=port).dsn
+    async with connected(dsn) as connection:
+        await migrations.migrate(connection)
+    password = (run.data_dir / "password").read_text().strip()
+    url = f"jdbc:postgresql://127.0.0.1:{port}/nuncius"
+    await asyncio.to_thread(_with_spark, run, dsn, rows, url, password)
+
+
+def _with_spark(run: BenchRun, dsn: str, rows: int, url: str, password: str) -> None:
+    settings = {"spark.jars": str(DRIVER)} if DRIVER.exists() else {}
+    spark = session("local[2]", app="nuncius bench", settings=settings)
+    try:
+        _measure(SparkRun(run, spark, dsn), rows, url, password)
+    finally:
+        spark.stop()
 
 
 def say_what_is_left_out(console: Console) -> None:
@@ -109,7 +111,7 @@ def say_what_is_left_out(console: Console) -> None:
         console.print(WITHOUT_DRIVER.format(DRIVER), highlight=False, soft_wrap=True)
 
 
-def _measure(run: Run, rows: int, url: str, password: str) -> None:
+def _measure(run: SparkRun, rows: int, url: str, password: str) -> None:
     run.step("filling")
     run.fill("bench", rows)
     for n in range(REPEATS + 1):
@@ -117,9 +119,7 @@ def _measure(run: Run, rows: int, url: str, password: str) -> None:
     run.step("read_rows_s")
     ours, theirs = _read(run, url, password)
     run.figures["read_rows_s"] = rows / ours
-    if theirs is None:
-        run.unmeasured += ["jdbc_rows_s", "read_vs_jdbc"]
-    else:
+    if theirs is not None:
         run.figures["jdbc_rows_s"] = rows / theirs
         run.figures["read_vs_jdbc"] = theirs / ours
     run.step("held_ms")
@@ -132,10 +132,9 @@ def _measure(run: Run, rows: int, url: str, password: str) -> None:
     run.figures["write_rows_s"] = _write(run, rows // 4)
     run.step("follow_floor_ms")
     run.figures["follow_floor_ms"] = _follow(run)
-    run.step("done")
 
 
-def _read(run: Run, url: str, password: str) -> tuple[float, float | None]:
+def _read(run: SparkRun, url: str, password: str) -> tuple[float, float | None]:
     """Return the seconds to read the whole topic through our source and through Spark's. They alternate, so
     that noise affects both."""
     options = {
@@ -160,12 +159,12 @@ def _read(run: Run, url: str, password: str) -> tuple[float, float | None]:
     return statistics.median(ours[1:]), statistics.median(theirs[1:]) if theirs else None
 
 
-def _archive(run: Run, rows: int) -> None:
+def _archive(run: SparkRun, rows: int) -> None:
     """Archive a small topic to warm up, then others of its size, then the large one."""
 
     def seconds(topic: str) -> float:
-        settings = {"topic": topic, "lake": str(run.parent / "lake")}
-        context = Context(run.spark, run.dsn, settings, checkpoint=str(run.parent / "checkpoints"))
+        settings = {"topic": topic, "lake": str(run.directory / "lake")}
+        context = Context(run.spark, run.dsn, settings, checkpoint=str(run.directory / "checkpoints"))
         return _seconds(lambda: find("archive").run(context))
 
     small = [seconds(f"bench-small-{n}") for n in range(REPEATS + 1)]
@@ -174,7 +173,7 @@ def _archive(run: Run, rows: int) -> None:
     run.figures["archive_growth"] = large / statistics.median(small[1:])
 
 
-def _write(run: Run, rows: int) -> float:
+def _write(run: SparkRun, rows: int) -> float:
     """Return the rows per second that the sink writes to a topic, exactly once as always."""
     number = sf.col("id").cast("string")
     frame = run.spark.range(rows, numPartitions=PARTITIONS).select(
@@ -189,10 +188,10 @@ def _write(run: Run, rows: int) -> float:
     return rows / statistics.median(write(f"written-{n}") for n in range(1, REPEATS + 1))
 
 
-def _follow(run: Run) -> float:
+def _follow(run: SparkRun) -> float:
     """Return the duration of a micro-batch with one entry, from trigger to completion."""
     entries = run.spark.readStream.format("nuncius").options(store=run.dsn, topic="drops").load()
-    checkpoint = str(run.parent / "follow")
+    checkpoint = str(run.directory / "follow")
     with connect(run.dsn) as db:
         db.execute("select nuncius.publish('drops', 'x')")
         query = entries.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
@@ -240,23 +239,6 @@ def _longest_transaction(dsn: str) -> Iterator[Callable[[], float]]:
     finally:
         stop.set()
         watch.join()
-
-
-def _migrate(dsn: str) -> None:
-    import asyncio
-
-    import asyncpg
-
-    from nuncius.store import migrations
-
-    async def work() -> None:
-        connection = await asyncpg.connect(dsn)
-        try:
-            await migrations.migrate(connection)
-        finally:
-            await connection.close()
-
-    asyncio.run(work())
 
 
 def _free_port() -> int:

@@ -1,20 +1,16 @@
 """`bench telesto`: the authors' evaluation, with clients, node and PostgreSQL on this machine."""
 
-import asyncio
 import contextlib
-import sys
-import tempfile
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import msgspec
-import uvloop
 from rich.console import Console
-from rich.progress import Progress
 
-from nuncius.bench.load.telesto import Outcome, Settings
+from nuncius.bench.harness import BenchRun, measure, run_load
+from nuncius.bench.load.telesto import LoadSettings, Outcome
 from nuncius.bench.nodes import node
-from nuncius.bench.result import Goal, Result, progress
+from nuncius.bench.result import Goal, Result
 from nuncius.store.server import embedded
 
 GOALS = (
@@ -32,7 +28,7 @@ SWEEPS: dict[str, Sequence[int]] = {
 PHASES = {"waiting": "waiting", "parsing": "parsing", "database": "database", "response": "responding"}
 
 
-class Shape(msgspec.Struct, frozen=True):
+class Setup(msgspec.Struct, frozen=True):
     """The settings of one run."""
 
     clients: int
@@ -41,51 +37,32 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 def bench(console: Console, seconds: float, clients: int, sweep: str | None, trace: Path | None) -> Result:
-    shapes = [Shape(clients)]
+    setups = [Setup(clients)]
     if sweep is not None:
-        shapes = [msgspec.structs.replace(shapes[0], **{sweep: value}) for value in SWEEPS[sweep]]
+        setups = [msgspec.structs.replace(setups[0], **{sweep: value}) for value in SWEEPS[sweep]]
     result = Result("telesto", GOALS if sweep is None else ())
-    with progress(console, 2 * len(shapes)) as bar, tempfile.TemporaryDirectory(prefix="nun-") as parent:
-        kept = trace or Path(parent) / "trace"
-        uvloop.run(_run(result, bar, Path(parent), kept, shapes, seconds, sweep))
-    return result
+
+    async def work(run: BenchRun) -> None:
+        for setup in setups:
+            suffix = "" if sweep is None else f"_{sweep}_{getattr(setup, sweep)}"
+            run.step(f"{setup.clients} clients{suffix}")
+            traces = (trace or run.directory / "trace") / (suffix.strip("_") or "run")
+            outcome = await _measure(run.directory / f"data{suffix}", setup, seconds, traces)
+            figures = {**figures_of(outcome), **phase_shares(traces)}
+            run.step(f"{setup.clients} clients{suffix}, without traces")
+            untraced = await _measure(run.directory / f"plain{suffix}", setup, max(1.0, seconds / 4), None)
+            figures["messages_per_s_untraced"] = untraced.messages / untraced.seconds
+            run.note({f"{name}{suffix}": value for name, value in figures.items()})
+
+    return measure(console, result, seconds, 2 * len(setups), work)
 
 
-async def _run(
-    result: Result,
-    bar: Progress,
-    parent: Path,
-    trace: Path,
-    shapes: Sequence[Shape],
-    seconds: float,
-    sweep: str | None,
-) -> None:
-    for shape in shapes:
-        suffix = "" if sweep is None else f"_{sweep}_{getattr(shape, sweep)}"
-        bar.update(bar.tasks[0].id, description=f"{shape.clients} clients{suffix}")
-        traces = trace / (suffix.strip("_") or "run")
-        outcome = await _measure(parent / f"data{suffix}", shape, seconds, traces)
-        bar.advance(bar.tasks[0].id)
-        figures = {**figures_of(outcome), **phase_shares(traces)}
-        untraced = await _measure(parent / f"plain{suffix}", shape, max(1.0, seconds / 4), None)
-        figures["messages_per_s_untraced"] = untraced.messages / untraced.seconds
-        bar.advance(bar.tasks[0].id)
-        result.figures |= {f"{name}{suffix}": value for name, value in figures.items()}
-
-
-async def _measure(data_dir: Path, shape: Shape, seconds: float, trace: Path | None) -> Outcome:
+async def _measure(data_dir: Path, setup: Setup, seconds: float, trace: Path | None) -> Outcome:
     options = [] if trace is None else ["--trace", str(trace)]
     try:
-        async with _nodes(data_dir, shape, options) as addresses:
-            settings = Settings(addresses, shape.clients, seconds, "" if trace is None else str(trace))
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "nuncius.bench.load.telesto"),
-                msgspec.json.encode(settings).decode(),
-                stdout=asyncio.subprocess.PIPE,
-            )
-            out, _ = await process.communicate()
-            if process.returncode:
-                raise RuntimeError("the load clients failed")
+        async with _nodes(data_dir, setup, options) as addresses:
+            settings = LoadSettings(addresses, setup.clients, seconds, "" if trace is None else str(trace))
+            out = await run_load("telesto", msgspec.json.encode(settings).decode())
             return msgspec.json.decode(out, type=Outcome)
     finally:
         embedded.stop(data_dir)
@@ -93,14 +70,14 @@ async def _measure(data_dir: Path, shape: Shape, seconds: float, trace: Path | N
 
 @contextlib.asynccontextmanager
 async def _nodes(
-    data_dir: Path, shape: Shape, options: Sequence[str]
+    data_dir: Path, setup: Setup, options: Sequence[str]
 ) -> AsyncIterator[list[tuple[str, int]]]:
     async with contextlib.AsyncExitStack() as stack:
         addresses = []
-        for _ in range(shape.nodes):
-            started = node(data_dir, "--workers", str(shape.workers), *options)
-            port, _ = await stack.enter_async_context(started)
-            addresses.append(("127.0.0.1", port))
+        for _ in range(setup.nodes):
+            started = node(data_dir, "telesto", options=[f"--workers={setup.workers}", *options])
+            ports, _ = await stack.enter_async_context(started)
+            addresses.append(("127.0.0.1", ports["telesto"]))
         yield addresses
 
 

@@ -2,26 +2,17 @@
 
 import asyncio
 import contextlib
-import json
 import shutil
-import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import asyncpg
-import uvloop
 from rich.console import Console
-from rich.progress import Progress
 
-from nuncius.bench.limits import RAW_ROWS, appends
-from nuncius.bench.result import Goal, Result, progress
+from nuncius.bench.harness import BenchRun, measure
+from nuncius.bench.result import Goal, Result
 from nuncius.bench.ring.data import START, Seeds, graph
-from nuncius.bench.ring.ring import Nodes, nodes
+from nuncius.bench.ring.ring import BenchRing, nodes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,53 +34,16 @@ HISTORY = 100_000
 GRAPH = (100_000, 2_000_000)
 
 
-@dataclass(slots=True)
-class Run:
-    """One run: its ring's directory and the figures so far."""
-
-    parent: Path
-    seconds: float
-    bar: Progress
-    graph: tuple[int, int]
-    figures: dict[str, float] = field(default_factory=dict)
-    raw: list[float] = field(default_factory=list)
-
-    def step(self, name: str) -> None:
-        task = self.bar.tasks[0]
-        self.bar.update(task.id, description=name, advance=0 if task.description == "starting" else 1)
-
-    async def load(self, name: str, addresses: Sequence[str], *users: str) -> dict[str, float]:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "nuncius.bench.load.tribbler", name, ",".join(addresses)),
-            *(str(self.seconds), *users),
-            stdout=asyncio.subprocess.PIPE,
-        )
-        out, _ = await process.communicate()
-        if process.returncode:
-            raise RuntimeError(f"load {name} failed")
-        figures: dict[str, float] = json.loads(out)
-        return figures
-
-    async def raw_append(self, dsn: str) -> None:
-        """Measure again and keep the median, because the speed of a machine varies."""
-        connection = await asyncpg.connect(dsn)
-        self.raw.append(await appends(connection, "bench-raw", RAW_ROWS, self.seconds / 2))
-        self.figures["raw_append"] = statistics.median(self.raw)
-        await connection.close()
-
-
 def bench(console: Console, seconds: float, graph: tuple[int, int] = GRAPH) -> Result:
     """Run the benchmark. `graph`: users and follows of the job's larger graph; the other has a tenth."""
-    result = Result("tribbler", GOALS)
-    with progress(console, STEPS) as bar, tempfile.TemporaryDirectory(prefix="nun-") as parent:
-        run = Run(Path(parent), seconds, bar, graph, result.figures)
-        with _spark() as spark:
-            uvloop.run(_run(run, spark))
-    return result
+    with _spark() as spark:
+        return measure(
+            console, Result("tribbler", GOALS), seconds, STEPS, lambda run: _run(run, spark, *graph)
+        )
 
 
-async def _run(run: Run, spark: "SparkSession") -> None:
-    async with nodes(run.parent / "cached") as ring:
+async def _run(run: BenchRun, spark: "SparkSession", users: int, follows: int) -> None:
+    async with nodes(run.directory / "cached") as ring:
         run.step("filling")
         star = await _user(ring, "star", FEW)
         young, old = await _user(ring, "young", FEW), await _user(ring, "old", HISTORY)
@@ -99,36 +53,38 @@ async def _run(run: Run, spark: "SparkSession") -> None:
         run.step("post")
         store = ring.stores[ring.addresses[0]]
         for _ in range(2):  # in the first round, nodes look up the ends of users' lists
-            await run.raw_append(store)
-            run.figures |= await run.load("post", ring.addresses, *_users())
-        await run.raw_append(store)
+            await run.raw_append(store, run.seconds / 2)
+            run.figures |= await _load(run, "post", ring.addresses, *_users())
+        await run.raw_append(store, run.seconds / 2)
         run.step("feeds")
         await _feeds(run, ring, spark)
         run.step("user_growth")
-        few = await run.load("tribbles", ring.addresses, young)
-        many = await run.load("tribbles", ring.addresses, old)
+        few = await _load(run, "tribbles", ring.addresses, young)
+        many = await _load(run, "tribbles", ring.addresses, old)
         run.figures["user_growth"] = many["p50_ms"] / few["p50_ms"]
         run.step("revoke_write_ms")
-        run.figures |= await run.load("revoke", ring.addresses, star)
+        run.figures |= await _load(run, "revoke", ring.addresses, star)
         run.step("timelines, a tenth")
-        users, follows = run.graph
         await _timelines(run, ring, spark, users // 10, follows // 10)  # warm up
         small = await _timelines(run, ring, spark, users // 10, follows // 10)
         run.step("timelines")
         large = await _timelines(run, ring, spark, users, follows)
         run.figures |= {"timelines_s": large, "timelines_growth": large / small}
-        run.step("done")
+
+
+async def _load(run: BenchRun, name: str, addresses: Sequence[str], *users: str) -> dict[str, float]:
+    return await run.load("tribbler", name, ",".join(addresses), run.seconds, *users)
 
 
 def _users() -> list[str]:
     return [f"user-{n}" for n in range(USERS)]
 
 
-def _seeds(ring: Nodes) -> Seeds:
+def _seeds(ring: BenchRing) -> Seeds:
     return Seeds(ring.ring, ring.stores)
 
 
-async def _user(ring: Nodes, name: str, tribbles: int) -> str:
+async def _user(ring: BenchRing, name: str, tribbles: int) -> str:
     """Create a user with so many tribbles and its keys on the first node. Return its full name."""
     names = (f"{name}-{n}" for n in range(1000))
     chosen = next(each for each in names if ring.ring.owner(each) == ring.addresses[0])
@@ -138,7 +94,7 @@ async def _user(ring: Nodes, name: str, tribbles: int) -> str:
     return chosen
 
 
-async def _fill(ring: Nodes) -> None:
+async def _fill(ring: BenchRing) -> None:
     """Create users with some tribbles each, and two readers."""
     users = _users()
     async with _seeds(ring) as seeds:
@@ -149,33 +105,32 @@ async def _fill(ring: Nodes) -> None:
         await seeds.follows("reader-many", users[:MANY])
 
 
-async def _hot(run: Run, ring: Nodes, star: str) -> None:
+async def _hot(run: BenchRun, ring: BenchRing, star: str) -> None:
     """Read one user's keys at nodes that do not own them, on this ring and on one without a cache, in turns,
     so that noise affects both."""
-    taken: dict[str, list[float]] = {}
-    async with nodes(run.parent / "uncached", caching=False) as plain:
+    async with nodes(run.directory / "uncached", caching=False) as plain:
         await _user(plain, "star", FEW)
         for _ in range(ROUNDS):
             for name, each in (("uncached", plain), ("cached", ring)):
                 reads = await each.hot_reads(star, run.seconds / ROUNDS)
-                looks = await run.load("hot_feed", each.addresses[1:], star)
-                taken.setdefault(f"hot_reads_{name}", []).append(reads)
-                taken.setdefault(f"hot_feed_{name}", []).append(looks["hot_feed"])
-    run.figures |= {name: statistics.median(values) for name, values in taken.items()}
+                looks = await _load(run, "hot_feed", each.addresses[1:], star)
+                run.note({f"hot_reads_{name}": reads, f"hot_feed_{name}": looks["hot_feed"]})
 
 
-async def _feeds(run: Run, ring: Nodes, spark: "SparkSession") -> None:
+async def _feeds(run: BenchRun, ring: BenchRing, spark: "SparkSession") -> None:
     """Read the feeds of a user who follows few and of one who follows many, after the job has run, with
     tribbles that are newer than the job."""
     await asyncio.to_thread(_job, run, ring, spark)
-    await run.load("post", ring.addresses, *_users()[:FEW])
-    few = await run.load("feed", ring.addresses, "reader-few")
-    many = await run.load("feed", ring.addresses, "reader-many")
+    await _load(run, "post", ring.addresses, *_users()[:FEW])
+    few = await _load(run, "feed", ring.addresses, "reader-few")
+    many = await _load(run, "feed", ring.addresses, "reader-many")
     run.figures |= {"feed_p50_ms": few["p50_ms"], "feed_p99_ms": few["p99_ms"]}
     run.figures["feed_growth"] = many["p50_ms"] / few["p50_ms"]
 
 
-async def _timelines(run: Run, ring: Nodes, spark: "SparkSession", users: int, follows: int) -> float:
+async def _timelines(
+    run: BenchRun, ring: BenchRing, spark: "SparkSession", users: int, follows: int
+) -> float:
     """Return the seconds of a first run of the job, for so many users."""
     async with _seeds(ring) as seeds:
         await seeds.empty()
@@ -186,11 +141,11 @@ async def _timelines(run: Run, ring: Nodes, spark: "SparkSession", users: int, f
     return await asyncio.to_thread(_job, run, ring, spark)
 
 
-def _job(run: Run, ring: Nodes, spark: "SparkSession") -> float:
+def _job(run: BenchRun, ring: BenchRing, spark: "SparkSession") -> float:
     from nuncius.pipeline.jobs import find
     from nuncius.pipeline.jobs.job import Context
 
-    checkpoint = run.parent / "checkpoint"
+    checkpoint = run.directory / "checkpoint"
     shutil.rmtree(checkpoint, ignore_errors=True)
     settings = {"ring": ",".join(ring.addresses), "stores": ",".join(ring.stores.values())}
     store = ring.stores[ring.addresses[0]]

@@ -9,10 +9,18 @@ from dataclasses import dataclass
 import msgspec
 
 from nuncius.broker.errors import InvalidInput, TooLarge
+from nuncius.limits import (
+    MAX_HEADERS,
+    MAX_KEY,
+    headers_problem,
+    int32_problem,
+    key_problem,
+    priority_problem,
+    text_problem,
+)
 from nuncius.store.names import JOBS
 
 NAME_LENGTH = 255
-INT32 = 2**31 - 1
 INT64 = 2**63 - 1
 MAX_COUNT = 2**62  # with room for a batch, and for the difference of two
 _headers_decoder = msgspec.json.Decoder(dict[str, str])
@@ -21,8 +29,8 @@ _headers_decoder = msgspec.json.Decoder(dict[str, str])
 @dataclass(frozen=True, slots=True)
 class Limits:
     max_body: int = 8 << 20
-    max_key: int = 1024
-    max_headers: int = 64 << 10
+    max_key: int = MAX_KEY
+    max_headers: int = MAX_HEADERS
     max_batch: int = 10_000
     max_partitions: int = 1000
     max_attempts: int = 10
@@ -77,10 +85,8 @@ def check_keys(limits: Limits, keys: Sequence[str | None], count: int) -> None:
     if len(keys) != count:
         raise InvalidInput("there must be as many keys as messages")
     for key in keys:
-        if key is not None:
-            if len(key) > limits.max_key:
-                raise InvalidInput(f"a key has at most {limits.max_key} characters")
-            _check_text("a key", key)
+        if key is not None and (problem := key_problem(key, limits.max_key)):
+            raise InvalidInput(problem)
 
 
 def check_headers(limits: Limits, headers: Sequence[str | None], count: int) -> None:
@@ -89,8 +95,8 @@ def check_headers(limits: Limits, headers: Sequence[str | None], count: int) -> 
         raise InvalidInput("there must be as many headers as messages")
     for text in headers:
         if text is not None:
-            if len(text) > limits.max_headers:
-                raise InvalidInput(f"headers have at most {limits.max_headers} characters")
+            if problem := headers_problem(text, limits.max_headers):
+                raise InvalidInput(problem)
             decode_headers(text)
 
 
@@ -110,13 +116,13 @@ def encode_headers(headers: Mapping[str, str]) -> str | None:
 
 
 def check_priority(priority: int) -> None:
-    if not 1 <= priority <= 10:
-        raise InvalidInput(f"a priority is between 1 and 10, not {priority}")
+    if problem := priority_problem(priority):
+        raise InvalidInput(problem)
 
 
 def check_int32(what: str, value: int) -> None:
-    if not 0 <= value <= INT32:
-        raise InvalidInput(f"{what} is between 0 and {INT32}, not {value}")
+    if problem := int32_problem(what, value):
+        raise InvalidInput(problem)
 
 
 def check_int64(what: str, value: int) -> None:
@@ -130,10 +136,5 @@ def check_count(count: int) -> None:
 
 
 def _check_text(what: str, text: str) -> None:
-    """Refuse NUL and lone surrogates, which PostgreSQL's text cannot hold."""
-    if "\0" in text:
-        raise InvalidInput(f"{what} has no NUL character")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InvalidInput(f"{what} is valid Unicode") from None
+    if problem := text_problem(what, text):
+        raise InvalidInput(problem)

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from nuncius.cli.option_groups import Commands
+
 # The module of each command, under `nuncius.cli.commands`, in the order of the help.
 COMMANDS = {
     "up": "nodes.up",
@@ -32,7 +34,7 @@ COMMANDS = {
 
 def build(first: str = "") -> typer.Typer:
     """Build the application with all commands or, for speed, with only the command named `first`."""
-    app = typer.Typer(
+    app = Commands(
         name="nuncius",
         help="Nuncius, a message broker on PostgreSQL.",
         no_args_is_help=True,

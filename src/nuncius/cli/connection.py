@@ -6,11 +6,13 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
 from nuncius.cli.errors import INTERRUPTED
+from nuncius.cli.option_groups import OptionGroup
 from nuncius.cli.output import Format, StreamFormat
 from nuncius.client import AsyncClient, CannotConnect, NotFound, NunciusError
 from nuncius.client.connection import address
@@ -38,17 +40,27 @@ PROBE_SECONDS = 2.0
 STORE_AWAY = "the node at {} is up, but its store does not answer; look for the reason with: nuncius doctor"
 
 
+@dataclass(frozen=True)
+class BrokerOptions(OptionGroup):
+    """The broker that a command connects to."""
+
+    url: Url = DEFAULT_URL
+    timeout: Timeout = TIMEOUT
+
+
+BROKER = BrokerOptions()
+
+
 def run(
     work: Callable[[AsyncClient], Coroutine[Any, Any, int | None]],
-    url: str,
-    timeout: float,
+    at: BrokerOptions,
     *,
     name: str = "",
     publisher: str = "",
 ) -> None:
     """Do some work with a connected client, and end the command with the exit code that it returns."""
     try:
-        code = asyncio.run(_connected(work, url, timeout, name, publisher))
+        code = asyncio.run(_connected(work, at, name, publisher))
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BrokenPipeError:
@@ -61,17 +73,16 @@ def run(
 
 async def _connected(
     work: Callable[[AsyncClient], Coroutine[Any, Any, int | None]],
-    url: str,
-    timeout: float,
+    at: BrokerOptions,
     name: str,
     publisher: str,
 ) -> int | None:
-    client = AsyncClient(url, name=name, publisher=publisher, timeout=timeout)
+    client = AsyncClient(at.url, name=name, publisher=publisher, timeout=at.timeout)
     try:
         await client.open()
     except CannotConnect as error:
-        if await is_up(url):
-            raise CannotConnect(STORE_AWAY.format(url)) from None
+        if await is_up(at.url):
+            raise CannotConnect(STORE_AWAY.format(at.url)) from None
         raise CannotConnect(f"{error}; start a node with: nuncius up") from None
     try:
         return await work(client)
@@ -105,5 +116,5 @@ def make_sure(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise typer.BadParameter("there is nobody to ask here; say --yes", param_hint="--yes")
+        raise typer.BadParameter("confirmation needs a terminal; pass --yes", param_hint="--yes")
     typer.confirm(question, abort=True)

@@ -13,7 +13,8 @@ __all__ = ["TIMEOUT", "AsyncClient"]
 
 
 class AsyncClient(TopicCalls, QueueCalls):
-    """A connection to a broker that reconnects by itself.
+    """A connection to a broker that reconnects by itself. Use it in an `async with` block, or call `open` and
+    `close`.
 
     Messages are counted under the `publisher` name, so that each is stored once even if it is sent again
     after a failure. By default that name is generated and used by this client only. With a name of your own,

@@ -10,7 +10,7 @@ from typing import Any, Self
 from nuncius.client import errors
 from nuncius.client.checks import as_bytes
 from nuncius.client.connection.address import DEFAULT_URL, parse
-from nuncius.client.connection.outbox import MAX_ROWS, Outbox
+from nuncius.client.connection.outbox import MAX_ROWS, PublisherOutbox
 from nuncius.client.connection.requester import Requester
 from nuncius.client.connection.takers import Takers
 from nuncius.client.lease import give_back
@@ -35,17 +35,18 @@ class Calls:
         self._temporary = False
         self._lasting = bool(publisher)
         self._publisher = publisher or f"once-{uuid.uuid4()}"
-        self._caller = Requester(parse(url), self._hello)
-        self._caller.on_push = self._pushed
-        self._caller.on_connected = self._connected
-        self._caller.on_unclaimed = partial(give_back, self._caller)
-        self._outbox = Outbox(self._caller, self._last_count if publisher else None)
-        self._takers = Takers(self._caller)
+        self._requester = Requester(parse(url), self._hello)
+        self._requester.on_push = self._pushed
+        self._requester.on_connected = self._connected
+        self._requester.on_unclaimed = partial(give_back, self._requester)
+        self._outbox = PublisherOutbox(self._requester, self._last_count if publisher else None)
+        self._takers = Takers(self._requester)
         self._subscriptions: dict[int, AsyncSubscription] = {}
         self._paused: set[AsyncSubscription] = set()
         self._max_body = -1  # -1: not open yet
         self._identifying = asyncio.Lock()
-        self.client_id = 0
+        self.client_id: int = 0
+        """This client's id at the broker, or 0 if it has none."""
 
     @classmethod
     async def connect(cls, url: str = DEFAULT_URL, **options: Any) -> Self:
@@ -57,18 +58,18 @@ class Calls:
     async def open(self) -> None:
         """Connect to a node. Raises CannotConnect if no node can be reached."""
         self._loop = asyncio.get_running_loop()
-        await self._caller.connect(self._timeout)
+        await self._requester.connect(self._timeout)
 
     async def close(self) -> None:
         """Close the client and its subscriptions. Calls that still wait fail with Closed."""
         try:
             for subscription in list(self._subscriptions.values()):
                 await subscription.close()
-            if self._temporary and self.client_id and self._caller.link is not None:
+            if self._temporary and self.client_id and self._requester.link is not None:
                 with contextlib.suppress(errors.NunciusError):
                     await self._call(packets.Forget, repeatable=False)
         finally:  # also when the caller does not wait for that
-            await self._caller.close()
+            await self._requester.close()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -82,7 +83,7 @@ class Calls:
     async def attach(self, subscription: AsyncSubscription, credit: int) -> None:
         """Ask the node to send messages of a subscription. A new connection attaches it again."""
         packet = packets.Attach(
-            self._caller.next_request(),
+            self._requester.next_request(),
             subscription.topic,
             subscription.subscriber,
             credit,
@@ -91,7 +92,7 @@ class Calls:
         self._subscriptions[packet.request] = subscription
         subscription.attached(packet.request)
         try:
-            await self._caller.call(packet, self._timeout, repeatable=False)
+            await self._requester.call(packet, self._timeout, repeatable=False)
         except errors.ConnectionLost:
             pass
         except BaseException:
@@ -107,29 +108,29 @@ class Calls:
         subscription = self._subscriptions.pop(stream, None)
         if subscription is not None:
             self.resume(subscription)
-        self._caller.tell(packets.Detach(self._caller.next_request(), stream))
+        self._requester.tell(packets.Detach(self._requester.next_request(), stream))
 
     def credit(self, stream: int, entries: int) -> None:
-        self._caller.tell(packets.Credit(stream, entries))
+        self._requester.tell(packets.Credit(stream, entries))
 
     def pause(self, subscription: AsyncSubscription) -> None:
         """Stop reading from the node: a subscription's buffer is full."""
         self._paused.add(subscription)
-        link = self._caller.link
+        link = self._requester.link
         if link is not None:
             link.pause()
 
     def resume(self, subscription: AsyncSubscription) -> None:
         if subscription in self._paused:
             self._paused.discard(subscription)
-            link = self._caller.link
+            link = self._requester.link
             if link is not None and not self._paused:
                 link.resume()
 
     # Inside
 
     def _hello(self) -> packets.Packet:
-        return packets.Hello(self._caller.next_request(), self._name, 1, self._publisher, self._lasting)
+        return packets.Hello(self._requester.next_request(), self._name, 1, self._publisher, self._lasting)
 
     def _connected(self, welcome: packets.Welcome) -> None:
         self.client_id = welcome.client_id
@@ -176,8 +177,8 @@ class Calls:
         """Send a request and return the answer. `wait` is the time the node was asked to wait; it extends the
         timeout."""
         self._check_open()
-        packet = kind(self._caller.next_request(), *fields)
-        return await self._caller.call(packet, self._timeout + wait, repeatable=repeatable)
+        packet = kind(self._requester.next_request(), *fields)
+        return await self._requester.call(packet, self._timeout + wait, repeatable=repeatable)
 
     async def _number(self, kind: Callable[..., packets.Packet], name: str) -> int:
         answer = await self._call(kind, name, repeatable=False)

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from nuncius import limits
 from nuncius.client.errors import InvalidInput
 
-MAX_KEY = 1024  # characters
-MAX_HEADERS = 64 << 10  # characters of their JSON text
-MAX_NUMBER = 2**31 - 1
 MAX_WAIT = 3600.0  # seconds; a node waits no longer for one request
 _encode = msgspec.json.Encoder().encode
 
@@ -39,9 +37,7 @@ def milliseconds(seconds: float) -> int:
 
 
 def check_key(key: str) -> None:
-    if len(key) > MAX_KEY:
-        raise InvalidInput(f"a key has at most {MAX_KEY} characters")
-    _check_text("a key", key)
+    _refuse(limits.key_problem(key))
 
 
 def headers_text(headers: Mapping[str, str] | None) -> str | None:
@@ -52,26 +48,20 @@ def headers_text(headers: Mapping[str, str] | None) -> str | None:
     for name, value in given:
         if not isinstance(name, str) or not isinstance(value, str):
             raise InvalidInput("headers are strings, and so are their names")
-        _check_text("a header", name)
-        _check_text("a header", value)
+        _refuse(limits.text_problem("a header", name) or limits.text_problem("a header", value))
     text = _encode(dict(headers)).decode()
-    if len(text) > MAX_HEADERS:
-        raise InvalidInput(f"headers have at most {MAX_HEADERS} characters")
+    _refuse(limits.headers_problem(text))
     return text
 
 
 def check_message(priority: int, receiver: int, context: int) -> None:
-    if not 1 <= priority <= 10:
-        raise InvalidInput(f"a priority is between 1 and 10, not {priority}")
-    for what, number in (("a receiver", receiver), ("a context", context)):
-        if not 0 <= number <= MAX_NUMBER:
-            raise InvalidInput(f"{what} is between 0 and {MAX_NUMBER}, not {number}")
+    _refuse(
+        limits.priority_problem(priority)
+        or limits.int32_problem("a receiver", receiver)
+        or limits.int32_problem("a context", context)
+    )
 
 
-def _check_text(what: str, text: str) -> None:
-    if "\0" in text:
-        raise InvalidInput(f"{what} has no NUL character")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InvalidInput(f"{what} is valid Unicode") from None
+def _refuse(problem: str | None) -> None:
+    if problem is not None:
+        raise InvalidInput(problem)

@@ -1,13 +1,12 @@
 """A leased message: it is redelivered unless its consumer settles it."""
 
-import asyncio
 import contextlib
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
 from nuncius.client import errors
-from nuncius.client.connection.link import Link
+from nuncius.client.connection.link import ClientLink
 from nuncius.client.connection.requester import Requester
 from nuncius.client.model import Message
 from nuncius.wire import packets
@@ -21,21 +20,21 @@ class AsyncLease:
 
     def __init__(
         self,
-        caller: Requester,
-        link: Link | None,
+        requester: Requester,
+        link: ClientLink | None,
         timeout: float,
         leased: packets.LeasedMessage,
         message: Message,
     ) -> None:
-        self._caller = caller
+        self._requester = requester
         self._link = link
         self._timeout = timeout
         self._number = leased.lease
         self._is_over = False
-        self.message = message
-        self.attempts = leased.attempts
+        self.message: Message = message
+        self.attempts: int = leased.attempts
         """The number of failed deliveries before this one."""
-        self.origin = leased.origin
+        self.origin: int = leased.origin
         """The id of the message at its first delivery. It stays the same over all attempts."""
 
     async def settle(self) -> None:
@@ -51,10 +50,10 @@ class AsyncLease:
     async def _tell(self, kind: Callable[..., Packet], *more: Any) -> None:
         if self._is_over:
             raise errors.InvalidInput("this message was settled or released before")
-        if self._link is None or self._link is not self._caller.link:
+        if self._link is None or self._link is not self._requester.link:
             raise errors.LeaseLost("the connection on which the message came is gone; it comes again")
-        packet = kind(self._caller.next_request(), [self._number], *more)
-        await self._caller.call(packet, self._timeout, repeatable=False)
+        packet = kind(self._requester.next_request(), [self._number], *more)
+        await self._requester.call(packet, self._timeout, repeatable=False)
         self._is_over = True
 
     async def __aenter__(self) -> Self:
@@ -72,37 +71,11 @@ class AsyncLease:
                 await self.release(_describe(error))
 
 
-async def ask_for_leases(
-    caller: Requester, packet: packets.Lease, timeout: float
-) -> tuple[packets.Leased, Link | None]:
-    """Return the answer, and the connection on which it came. The request may be repeated on another
-    connection: messages leased on a broken one are returned to the queue with it. Messages that arrive after
-    the caller stopped waiting are given back."""
-    future: asyncio.Future[tuple[packets.Leased, Link | None]] = asyncio.get_running_loop().create_future()
-
-    def done(answer: Any) -> None:
-        if future.done():
-            give_back(caller, answer)
-        elif isinstance(answer, Exception):
-            future.set_exception(answer)
-        else:
-            future.set_result((answer, caller.link))
-
-    caller.submit(packet, done, timeout, repeatable=True)
-    try:
-        return await future
-    except asyncio.CancelledError:
-        caller.withdraw(packet.request)
-        if not future.cancelled() and future.exception() is None:
-            give_back(caller, future.result()[0])
-        raise
-
-
-def give_back(caller: Requester, answer: Any) -> None:
+def give_back(requester: Requester, answer: Any) -> None:
     """Release the messages of an answer that reached no caller."""
     if isinstance(answer, packets.Leased) and answer.messages:
         leases = [each.lease for each in answer.messages]
-        caller.tell(packets.Release(caller.next_request(), leases))
+        requester.tell(packets.Release(requester.next_request(), leases))
 
 
 def _describe(error: BaseException) -> str:

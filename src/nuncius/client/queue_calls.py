@@ -8,7 +8,7 @@ from nuncius.client import errors
 from nuncius.client.calls import Calls
 from nuncius.client.checks import MAX_WAIT, check_message, check_wait, headers_text, milliseconds
 from nuncius.client.connection.piles import PutPile
-from nuncius.client.lease import AsyncLease, ask_for_leases
+from nuncius.client.lease import AsyncLease
 from nuncius.client.model import (
     Body,
     Message,
@@ -18,6 +18,7 @@ from nuncius.client.model import (
 )
 from nuncius.wire import packets
 
+LONG_WAIT = 60.0  # seconds per request; `messages` and `leases` repeat the request
 MODES = {"priority": 1, "time": 2}
 
 
@@ -33,8 +34,8 @@ class QueueCalls(Calls):
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> Awaitable[PutReceipt]:
-        """Put a message into a queue. The result is available when it is stored. With several queues, it is
-        put into all or none."""
+        """Put a message into a queue. The call is complete when it is stored. With several queues, it is put
+        into all or none."""
         data = self._checked(body)
         check_message(priority, receiver, context)
         header = headers_text(headers) if headers else None
@@ -109,26 +110,26 @@ class QueueCalls(Calls):
     async def messages(self, queue: str, *, mode: str = "priority") -> AsyncIterator[Message]:
         """Take messages from a queue as they arrive, without end."""
         while True:
-            message = await self.take(queue, wait=60, mode=mode)
+            message = await self.take(queue, wait=LONG_WAIT, mode=mode)
             if message is not None:
                 yield message
 
     async def lease(self, queue: str, *, wait: float = 0) -> AsyncLease | None:
         """Lease the message with the highest priority. It is redelivered unless it is settled. Waits up to
         `wait` seconds for a message; returns None if there is none."""
-        self._check_open()
-        packet = packets.Lease(self._caller.next_request(), queue, 1, milliseconds(wait))
-        answer, link = await ask_for_leases(self._caller, packet, self._timeout + wait)
+        answer = await self._call(packets.Lease, queue, 1, milliseconds(wait), wait=wait)
         if not answer.messages:
             return None
         (found,) = answer.messages
-        return AsyncLease(self._caller, link, self._timeout, found, to_message(queue, found.message))
+        # The link is that of the answer, or None if it has broken since.
+        link, message = self._requester.link, to_message(queue, found.message)
+        return AsyncLease(self._requester, link, self._timeout, found, message)
 
     async def leases(self, queue: str) -> AsyncIterator[AsyncLease]:
         """Lease messages from a queue as they arrive, without end. Each is redelivered unless it is
         settled."""
         while True:
-            lease = await self.lease(queue, wait=60)
+            lease = await self.lease(queue, wait=LONG_WAIT)
             if lease is not None:
                 yield lease
 

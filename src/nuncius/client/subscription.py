@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Generator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from nuncius.client import errors
 from nuncius.client.model import Entry
@@ -35,8 +35,8 @@ class AsyncSubscription:
         prefetch: int,
         auto_confirm: bool,
     ) -> None:
-        self.topic = topic
-        self.subscriber = subscriber
+        self.topic: str = topic
+        self.subscriber: str = subscriber
         self.number = number  # differs for a later one of the same name in a recreated topic
         self._client = client
         self._prefetch = prefetch
@@ -45,6 +45,7 @@ class AsyncSubscription:
         self._batches: deque[list[Entry]] = deque()
         self._current: list[Entry] = []
         self._read = 0  # entries of it that were returned
+        self._processed = 0  # entries of it that were returned before the last entry or batch
         self._arrived = asyncio.Event()
         self._buffered = 0
         self._consumed = 0  # entries since the last Credit
@@ -55,20 +56,18 @@ class AsyncSubscription:
         self._failure: errors.NunciusError | None = None
         self._closed = False
 
-    async def __aenter__(self) -> "AsyncSubscription":
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
-    def __aiter__(self) -> AsyncIterator[Entry]:
-        return self._entries()
-
-    async def _entries(self) -> AsyncIterator[Entry]:
+    async def __aiter__(self) -> AsyncIterator[Entry]:
         while True:
             if self._read == len(self._current):
-                await self._next_batch(None)
+                await self._read_on(None)
             entry = self._current[self._read]
+            self._processed = self._read
             self._read += 1
             yield entry
 
@@ -80,18 +79,23 @@ class AsyncSubscription:
     async def next_batch(self, timeout: float | None = None) -> list[Entry]:
         """Return the next messages, at least one. Raises Timeout if none arrive in time, SubscriptionEnded if
         the subscription cannot be read any more."""
-        if self._read == len(self._current):
-            await self._next_batch(timeout)
+        await self._read_on(timeout)
         batch = self._current[self._read :]
+        self._processed = self._read
         self._read = len(self._current)
         return batch
 
-    async def _next_batch(self, timeout: float | None) -> None:
-        """Replace the current batch, which is read to its end and so processed, with the next one."""
+    async def _read_on(self, timeout: float | None) -> None:
+        """Replace the current batch with the next one, unless it has entries to return. The current one is
+        processed: all of it was returned before."""
+        if self._read < len(self._current):
+            if self._closed:
+                raise errors.Closed("the subscription is closed")
+            return
         if self._auto_confirm and self._current:
             last = self._current[-1]
             self.confirm_soon({last.partition: last.offset + 1})
-        self._current, self._read = [], 0
+        self._current, self._read, self._processed = [], 0, 0
         if not self._stream and self._failure is None:
             self.attach_soon()
         while not self._batches:
@@ -120,9 +124,9 @@ class AsyncSubscription:
             self._client.detach(self._stream)
         self._batches.clear()
         self.failed(self._failure or errors.Closed("the subscription is closed"))
-        if self._auto_confirm and self._read > 1:
-            # The last entry returned may not be processed; those before it are.
-            entry = self._current[self._read - 2]
+        if self._auto_confirm and self._processed:
+            # What was returned last may not be processed; the entries before it are.
+            entry = self._current[self._processed - 1]
             self._dealt_with[entry.partition] = entry.offset + 1
         await _end(self._confirming)
         await self._confirm_all()
@@ -248,7 +252,7 @@ class AsyncSubscription:
                 del self._dealt_with[partition]
 
 
-class Subscribing(Coroutine[Any, Any, AsyncSubscription]):
+class PendingSubscription(Coroutine[Any, Any, AsyncSubscription]):
     """The result of `AsyncClient.subscribe`. Await it for the subscription, or use it in `async with`, which
     closes the subscription at the end."""
 

@@ -252,7 +252,7 @@ class TelestoClient:
                 self._socket = socket.create_connection(self._address, self._timeout)
             except OSError as error:
                 host, port = self._address
-                raise CannotConnect(f"nobody answers at {host}:{port} ({error})") from error
+                raise CannotConnect(f"no node answers at {host}:{port} ({error})") from error
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._codec = Codec(Dialect.DEPLOYED, Answer)
         return self._socket

@@ -17,7 +17,7 @@ from nuncius.client.model import (
     TopicState,
     from_micros,
 )
-from nuncius.client.subscription import PREFETCH, AsyncSubscription, Subscribing
+from nuncius.client.subscription import PREFETCH, AsyncSubscription, PendingSubscription
 from nuncius.wire import packets
 
 
@@ -32,8 +32,9 @@ class TopicCalls(Calls):
         partition: int = 0,
         timeout: float | None = None,
     ) -> Awaitable[Receipt]:
-        """Publish a message. The result is available when it is stored. Creates the topic if it does not
-        exist. Start many calls before you await them: calls started together share a packet."""
+        """Publish a message. The call is complete when it is stored. Creates the topic if there is none.
+
+        Start many calls before you await them: calls started together share a packet."""
         data = self._checked(body)
         if key is not None:
             check_key(key)
@@ -92,12 +93,13 @@ class TopicCalls(Calls):
         holds_retention: bool = False,
         auto_confirm: bool = True,
         prefetch: int = PREFETCH,
-    ) -> Subscribing:
+    ) -> PendingSubscription:
         """Create a subscription, or continue the one of that name. `start` applies to a new one: 'latest' or
-        'earliest'. Iterate over the subscription to read messages. `async with client.subscribe(...) as
-        subscription` closes it at the end; after `subscription = await client.subscribe(...)`, close it
-        yourself."""
-        return Subscribing(
+        'earliest'. Iterate over the result to read messages.
+
+        `async with client.subscribe(...) as subscription` closes it at the end; after `subscription = await
+        client.subscribe(...)`, close it yourself."""
+        return PendingSubscription(
             self._subscribe(topic, subscriber, start, holds_retention, auto_confirm, max(1, prefetch))
         )
 

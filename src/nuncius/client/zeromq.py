@@ -13,11 +13,11 @@ from typing import Self
 import msgspec
 
 from nuncius.client.errors import AlreadyExists, InvalidInput, NotFound, Refused
-from nuncius.client.zeromq_link import Link, NoAnswer
+from nuncius.client.zeromq_link import LazyPirate, NoAnswer
 from nuncius.client.zeromq_state import (
+    ClientState,
     Publication,
     Remembered,
-    State,
     StateDamaged,
     StateInUse,
     default_directory,
@@ -97,8 +97,8 @@ class PubSubClient:
         if timeout <= 0 or tries < 1:
             raise InvalidInput("at least one try, with some time for an answer")
         self._id = client_id
-        self._state = State(client_id, default_directory() if directory is None else Path(directory))
-        self._link = Link(url, timeout, tries)
+        self._state = ClientState(client_id, default_directory() if directory is None else Path(directory))
+        self._link = LazyPirate(url, timeout, tries)
 
     @property
     def _remembered(self) -> Remembered:

@@ -15,7 +15,7 @@ class NoAnswer(CannotConnect):
     """The broker did not answer within all tries."""
 
 
-class Link:
+class LazyPirate:
     def __init__(self, url: str, timeout: float, tries: int) -> None:
         self._url = url
         self._timeout = timeout
@@ -38,7 +38,7 @@ class Link:
                 raise
             self._drop()
         raise NoAnswer(
-            f"nobody answers at {self._url} ({self._tries} tries of {self._timeout + patience:g} seconds)"
+            f"no broker answers at {self._url} ({self._tries} tries of {self._timeout + patience:g} seconds)"
         )
 
     def close(self) -> None:

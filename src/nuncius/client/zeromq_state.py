@@ -47,7 +47,7 @@ def default_directory() -> Path:
     return (Path(home) if home else Path.home() / ".local" / "state") / "nuncius" / "pubsub"
 
 
-class State:
+class ClientState:
     """The state of one client, locked until it is closed. Change `remembered`, then call `save`."""
 
     def __init__(self, client_id: str, directory: Path) -> None:

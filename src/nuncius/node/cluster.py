@@ -11,7 +11,7 @@ from nuncius.cluster.members import ClusterMember, ClusterMembers
 from nuncius.cluster.role_names import BALANCER
 from nuncius.cluster.roles import Participant
 from nuncius.cluster.watching import MembersWatch
-from nuncius.node.node import Announce, Endpoint, Endpoints, NodeSettings, cannot_listen, warn_of_strangers
+from nuncius.node.node import Announce, Endpoint, Endpoints, NodeSettings, cannot_listen, warn_if_exposed
 from nuncius.node.stopping import giving_up, stop_event
 from nuncius.store.store import Store
 
@@ -60,7 +60,7 @@ async def entered(
 async def serve_balancer(settings: NodeSettings, announce: Announce) -> None:
     """Run a node that is only a balancer, until it is told to stop."""
     stop = stop_event(on_leash=settings.on_leash)
-    warn_of_strangers(settings.host)
+    warn_if_exposed(settings.host)
     store = Store(settings.dsn, silence=settings.store_timeout)
     await store.open()
     try:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from nuncius.doors.listening import listen
-from nuncius.node import logs
+from nuncius.node import child, logs
 from nuncius.node import program as itself
 
 log = logging.getLogger(__name__)
@@ -25,8 +25,7 @@ REFUSE_SECONDS = 2.0
 
 
 class ConsoleOrders(msgspec.Struct, frozen=True):
-    """Settings that a console process receives on its stdin, where passwords do not show up in process
-    lists."""
+    """Settings that the node sends to a console process."""
 
     dsn: str
     socket: int
@@ -87,13 +86,7 @@ class ConsoleProcess:
         except OSError as error:
             await self._refuse(str(error))
         else:
-            assert process.stdout is not None
-            line = await process.stdout.readline()
-            report = (
-                msgspec.json.decode(line, type=ConsoleReport)
-                if line
-                else ConsoleReport("it died while it started")
-            )
+            report = await child.first_report(process, ConsoleReport("it died while it started"))
             if report.error:
                 await self._refuse(report.error)
             code = await process.wait()
@@ -106,18 +99,9 @@ class ConsoleProcess:
         assert self._listening is not None
         log.info("starting the console")
         number = self._listening.fileno()
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            pass_fds=(number,),
-            start_new_session=True,  # Ctrl-C on a terminal is for the node alone
-        )
-        assert process.stdin is not None
         level, style = _logging()
         orders = ConsoleOrders(self._dsn, number, self._read_only, level, style)
-        process.stdin.write(msgspec.json.encode(orders) + b"\n")
-        return process
+        return await child.start(self._command, orders, [number])
 
     async def _refuse(self, error: str) -> None:
         """Answer waiting visitors with the reason why the console does not start."""

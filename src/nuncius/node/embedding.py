@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from nuncius.store import environment
 from nuncius.store.errors import StoreError
 from nuncius.store.server import embedded
 from nuncius.store.server.datadir import DataDirectory
@@ -42,6 +43,20 @@ def hosted(data_dir: Path, *, tcp_port: int | None = None) -> Iterator[EmbeddedS
     finally:
         os.close(lock)
         _stop_if_alone(data_dir)
+
+
+@contextmanager
+def opened(
+    data_dir: Path | None, dsn: str | None, *, tcp_port: int | None = None
+) -> Iterator[tuple[str, Path | None]]:
+    """Open an existing store, or the embedded one in this directory or else the default directory. Yield its
+    address, and the directory of an embedded store."""
+    if dsn is not None:
+        yield dsn, None
+        return
+    directory = (data_dir or environment.default_data_dir()).absolute()
+    with hosted(directory, tcp_port=tcp_port) as server:
+        yield server.dsn, directory
 
 
 def wait_until_left(data_dir: Path, seconds: float) -> bool:

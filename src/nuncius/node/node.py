@@ -115,7 +115,7 @@ class NodeError(Exception):
     """A node cannot start. The message says what to do."""
 
 
-class Door(Protocol):
+class NodeListener(Protocol):
     """A listener."""
 
     async def open(self, host: str, port: int, *, sockets: Sequence[socket.socket] = ()) -> int:
@@ -137,7 +137,7 @@ async def serve(settings: NodeSettings, announce: Announce, sockets: Sockets | N
 
     stop = stop_event(on_leash=settings.on_leash)
     if settings.worker is None:  # with workers, the supervisor has warned once for all
-        warn_of_strangers(settings.host)
+        warn_if_exposed(settings.host)
     limits = Limits(
         max_body=settings.max_body,
         max_batch=settings.max_batch,
@@ -183,11 +183,11 @@ def within_limits(settings: NodeSettings) -> NodeSettings:
     return msgspec.structs.replace(settings, max_connections=files // 2)
 
 
-def warn_of_strangers(host: str) -> None:
+def warn_if_exposed(host: str) -> None:
     """Log a warning if other machines can reach the listeners: there is no access control."""
     if not is_loopback(host):
         log.warning(
-            "everybody who can reach this address can read and write everything", extra={"host": host}
+            "any program that reaches this address can read and write everything", extra={"host": host}
         )
 
 
@@ -232,7 +232,7 @@ async def _open_doors(
         keeper = ConsoleProcess(settings.dsn, read_only=settings.read_only_console)
         console_port = keeper.open()
     # They close in reverse order: doors that speak over WebSocket end their connections before HTTP does.
-    doors: dict[str, Door] = {
+    doors: dict[str, NodeListener] = {
         "http": HttpDoor(
             broker,
             (stomp.over_websocket(),),

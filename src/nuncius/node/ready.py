@@ -22,7 +22,7 @@ import msgspec
 
 from nuncius import __version__
 from nuncius.node import logs
-from nuncius.node.node import Announce, Endpoints, NodeError
+from nuncius.node.node import Endpoints, NodeError
 from nuncius.store.address import shown, without_password
 
 log = logging.getLogger(__name__)
@@ -65,10 +65,6 @@ class Announcement:
         finally:
             if self._file is not None:
                 self._file.unlink(missing_ok=True)
-
-
-def announcement(store: str, *, file: Path | None, data_dir: Path | None, on_leash: bool = False) -> Announce:
-    return Announcement(store, file=file, data_dir=data_dir, on_leash=on_leash)
 
 
 def as_ready(store: str, endpoints: Endpoints) -> Ready:

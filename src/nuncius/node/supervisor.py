@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from nuncius.node import listeners
+from nuncius.node import child, listeners
 from nuncius.node.console_process import ConsoleProcess
 from nuncius.node.listeners import Listeners
 from nuncius.node.node import (
@@ -31,7 +31,7 @@ from nuncius.node.node import (
     NodeError,
     NodeSettings,
     Worker,
-    warn_of_strangers,
+    warn_if_exposed,
 )
 from nuncius.node.stopping import stop_event
 from nuncius.node.worker import WorkerOrders, WorkerReport
@@ -83,7 +83,7 @@ class Supervisor:
 
     async def serve(self, announce: Announce) -> None:
         stop = stop_event(on_leash=self._orders.settings.on_leash, last_act=self._end_at_once)
-        warn_of_strangers(self._orders.settings.host)
+        warn_if_exposed(self._orders.settings.host)
         log.info("starting workers", extra={"workers": self._workers})
         keepers: list[asyncio.Task[None]] = []
         stopping = asyncio.create_task(_wait_for(stop))
@@ -163,7 +163,7 @@ class Supervisor:
         process = await self._start(number)
         if stop.is_set():
             process.terminate()  # it started after the others were told to stop
-        report = await _report(process)
+        report = await child.first_report(process, WorkerReport(error="a worker died while it started"))
         if not first.done():
             first.set_result(report)
         elif report.endpoints is not None:
@@ -178,31 +178,14 @@ class Supervisor:
         settings = msgspec.structs.replace(self._orders.settings, worker=worker, on_leash=True)
         sockets = listeners.numbers(self._listeners.sockets[number - 1])
         orders = msgspec.structs.replace(self._orders, settings=settings, sockets=sockets)
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "nuncius.node.worker",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            pass_fds=[self._directory.lock, *(each for some in sockets.values() for each in some)],
-            start_new_session=True,  # Ctrl-C on a terminal is for the supervisor alone
-        )
+        descriptors = [self._directory.lock, *(each for some in sockets.values() for each in some)]
+        process = await child.start([sys.executable, "-m", "nuncius.node.worker"], orders, descriptors)
         self._running.add(process)
-        assert process.stdin is not None
-        process.stdin.write(msgspec.json.encode(orders) + b"\n")
         return process
 
 
 async def _wait_for(event: asyncio.Event) -> None:
     await event.wait()
-
-
-async def _report(process: asyncio.subprocess.Process) -> WorkerReport:
-    assert process.stdout is not None
-    line = await process.stdout.readline()
-    if not line:
-        return WorkerReport(error="a worker died while it started")
-    return msgspec.json.decode(line, type=WorkerReport)
 
 
 @contextlib.contextmanager

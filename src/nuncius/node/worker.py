@@ -1,8 +1,4 @@
-"""One of several processes behind the same ports. The supervisor starts it, never a user.
-
-It reads its settings from stdin, so that a password in a store's address shows up in no process list, and
-keeps stdin as its leash. On stdout it reports once whether it started.
-"""
+"""One of several processes behind the same ports. The supervisor starts it, never a user."""
 
 import logging
 import sys
@@ -11,7 +7,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from nuncius.node import listeners, logs, node
+from nuncius.node import child, listeners, logs, node
 from nuncius.node.explaining import explain
 from nuncius.node.node import Endpoints, NodeSettings
 
@@ -34,27 +30,21 @@ class WorkerReport(msgspec.Struct, frozen=True):
 
 
 def main() -> int:
-    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as unbuffered:
-        orders = msgspec.json.decode(unbuffered.readline(), type=WorkerOrders)
+    orders = child.read_orders(WorkerOrders)
     logs.configure(orders.log_level, orders.log_format)
     try:
         node.run(orders.settings, _announce, listeners.inherited(orders.sockets))
     except Exception as error:
         logging.getLogger(__name__).debug("the worker failed", exc_info=True)
-        _report(WorkerReport(error=explain(error)))
+        child.report(WorkerReport(error=explain(error)))
         return 1
     return 0
 
 
 @contextmanager
 def _announce(endpoints: Endpoints) -> Iterator[None]:
-    _report(WorkerReport(endpoints))
+    child.report(WorkerReport(endpoints))
     yield
-
-
-def _report(report: WorkerReport) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
-    sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

@@ -12,11 +12,11 @@ import pytest
 
 from cli.commands import nuncius
 from doors.stomp.peer import Node, stranger
-from nuncius.cli.commands.programs.stomp_client import Failed, Trial
+from nuncius.cli.commands.programs.stomp_client import Trial, TrialFailed
 
 CONNECTED = b"CONNECTED\n\n\0"
 NOBODYS = b"nobody subscribes to this"
-REFUSED = b"ERROR\nmessage:Failed to add message\n\n\0"
+REFUSED = b"ERROR\nmessage:TrialFailed to add message\n\n\0"
 
 
 async def test_all_is_well(node: Node) -> None:
@@ -108,7 +108,7 @@ async def server(answer: Callable[[bytes], bytes | None]) -> AsyncIterator[int]:
 async def test_servers_that_do_it_wrong(answers: dict[bytes, bytes | None], said: str) -> None:
     """The verdict says what was wrong."""
     async with server(lambda command: answers.get(command, b"")) as port:
-        with pytest.raises(Failed) as caught:
+        with pytest.raises(TrialFailed) as caught:
             await Trial("hmuster", 3, 0.2).run("127.0.0.1", port)
     assert said in str(caught.value)
 

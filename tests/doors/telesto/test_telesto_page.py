@@ -3,13 +3,10 @@
 import contextlib
 import io
 import re
-from pathlib import Path
 
-from nuncius.doors.telesto.documentation import up_to_date
 from nuncius.doors.telesto.table import PACKETS, ErrorType
+from telesto_page import PAGE, up_to_date
 from telesto_thread import node_in_a_thread
-
-PAGE = Path(__file__).parents[3] / "docs" / "doors" / "telesto.md"
 
 
 def test_the_tables_are_current() -> None:

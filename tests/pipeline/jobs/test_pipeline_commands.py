@@ -284,7 +284,7 @@ def test_jobs() -> None:
         (["run", "trends", "--to-parquet", "x"], "is for jobs of your own"),
         (["runs", "--store", "a", "--data-dir", "b"], "give --data-dir or --store, not both"),
         (["expire", "--older-than", "soon"], "a time is a number with s, min, h, d or w"),
-        (["expire", "--older-than", "1d"], "there is nobody to ask here; say --yes"),
+        (["expire", "--older-than", "1d"], "confirmation needs a terminal; pass --yes"),
     ],
 )
 def test_wrong_use(arguments: list[str], words: str) -> None:

@@ -14,7 +14,7 @@ import uvloop
 
 from nuncius.bench import http_wrk
 from nuncius.bench.limits import BODY
-from nuncius.bench.load.http_sockets import Ask, Run, call, request, run, times, until
+from nuncius.bench.load.http_sockets import Ask, LoadResult, call, request, run, times, until
 
 CONNECTIONS = 64
 BATCH = 100
@@ -30,7 +30,7 @@ def generator() -> str:
     return "wrk" if http_wrk.program() else "own"
 
 
-async def generate(port: int, requests: Sequence[bytes], connections: int, seconds: float) -> Run:
+async def generate(port: int, requests: Sequence[bytes], connections: int, seconds: float) -> LoadResult:
     """Send these requests again and again."""
     wrk = http_wrk.program()
     if wrk is not None:
@@ -38,7 +38,7 @@ async def generate(port: int, requests: Sequence[bytes], connections: int, secon
     return await _own(port, requests, connections, seconds)
 
 
-async def _own(port: int, requests: Sequence[bytes], connections: int, seconds: float) -> Run:
+async def _own(port: int, requests: Sequence[bytes], connections: int, seconds: float) -> LoadResult:
     """Send with our own generator. Each connection repeats one of the requests."""
     end = time.perf_counter() + seconds
     return await run(port, [until(end, requests[n % len(requests)]) for n in range(connections)])
@@ -121,7 +121,7 @@ async def cost(port: int, seconds: float, topic: str) -> dict[str, float]:
     return {"cost": 1 / produced.rate + 1 / consumed.rate}
 
 
-async def _drain(port: int, topic: str, seconds: float) -> Run:
+async def _drain(port: int, topic: str, seconds: float) -> LoadResult:
     """Read some of the stored messages with a few consumers, on all connections."""
     asks: list[Ask] = []
     for _ in range(FEW_CONSUMERS):

@@ -16,7 +16,7 @@ Ask = Callable[[], bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class LoadResult:
     """The result of a load generator: successful answers, duration, and the generator's own CPU time."""
 
     answered: int
@@ -83,7 +83,7 @@ def _length(data: bytes, head: int) -> int:
     return int(data[at + 15 : data.find(b"\r", at)]) if at >= 0 else 0
 
 
-async def run(port: int, asks: list[Ask]) -> Run:
+async def run(port: int, asks: list[Ask]) -> LoadResult:
     """Open one connection for each source of requests, and run until all sources have ended."""
     loop = asyncio.get_running_loop()
     start, cpu = time.perf_counter(), time.thread_time()
@@ -93,7 +93,7 @@ async def run(port: int, asks: list[Ask]) -> Run:
         answered.append(finished)
         await loop.create_connection(lambda a=ask, f=finished: _Connection(a, f), "127.0.0.1", port)  # type: ignore[misc]
     total = sum(await asyncio.gather(*answered))
-    return Run(total, time.perf_counter() - start, time.thread_time() - cpu)
+    return LoadResult(total, time.perf_counter() - start, time.thread_time() - cpu)
 
 
 def request(method: str, path: str, body: object = None) -> bytes:

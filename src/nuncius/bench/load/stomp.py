@@ -50,12 +50,12 @@ class Tally:
             raise RuntimeError(f"the load was refused: {self._error!r}")
 
 
-class Peer(asyncio.Protocol):
+class LoadPeer(asyncio.Protocol):
     """A connection that counts received frames by their final NUL. Bodies here contain none."""
 
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
-        self.heard: Callable[[Peer, bytes], None] | None = None
+        self.heard: Callable[[LoadPeer, bytes], None] | None = None
         self.connected = asyncio.Event()
         self._gone = asyncio.Event()
 
@@ -82,9 +82,9 @@ class Peer(asyncio.Protocol):
         await self._gone.wait()
 
 
-async def open_peer(port: int, tally: Tally | None = None) -> Peer:
+async def open_peer(port: int, tally: Tally | None = None) -> LoadPeer:
     counted = tally or Tally()
-    _, peer = await asyncio.get_running_loop().create_connection(lambda: Peer(counted), "127.0.0.1", port)
+    _, peer = await asyncio.get_running_loop().create_connection(lambda: LoadPeer(counted), "127.0.0.1", port)
     async with asyncio.timeout(60):
         await peer.connected.wait()
     return peer
@@ -112,7 +112,7 @@ async def send_receipt(port: int, seconds: float) -> dict[str, float]:
     deadline = time.perf_counter() + seconds
     sent = IN_FLIGHT
 
-    def heard(peer: Peer, data: bytes) -> None:
+    def heard(peer: LoadPeer, data: bytes) -> None:
         nonlocal sent
         count = data.count(b"\0")
         if time.perf_counter() < deadline:
@@ -156,9 +156,9 @@ async def queue(port: int, messages: float) -> dict[str, float]:
     """Send messages to competing consumers that acknowledge each one."""
     name = f"/queue/bench-{time.time_ns()}"
     total, acknowledged = int(messages), Tally()
-    rest: dict[Peer, bytes] = {}
+    rest: dict[LoadPeer, bytes] = {}
 
-    def heard(peer: Peer, data: bytes) -> None:
+    def heard(peer: LoadPeer, data: bytes) -> None:
         whole, _, rest[peer] = (rest.get(peer, b"") + data).rpartition(b"\0")
         acks = ACK.findall(whole)
         peer.transport.write(b"".join(b"ACK\nid:" + each + b"\n\n\0" for each in acks))

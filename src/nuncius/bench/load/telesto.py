@@ -29,7 +29,7 @@ ONE_WAY, PAIR, SERVICE = 5, 2, 2  # ninths of all clients
 RETRY_SECONDS = 0.050  # the delay of the authors' client between two reads
 
 
-class Settings(msgspec.Struct, frozen=True):
+class LoadSettings(msgspec.Struct, frozen=True):
     """The settings of a load. Clients are spread over the nodes at `addresses`."""
 
     addresses: list[tuple[str, int]]
@@ -56,16 +56,16 @@ class Outcome(msgspec.Struct):
         return cls(messages, len(took_ns), seconds, mean, cuts[49], cuts[98], lost, doubled)
 
 
-class TelestoError(Exception):
+class ErrorAnswer(Exception):
     def __init__(self, packet: table.Error) -> None:
         super().__init__(packet.details)
         self.error_type = packet.error_type
 
 
-class Connection(asyncio.Protocol):
+class LoadClient(asyncio.Protocol):
     """One client's connection. It sends one request at a time, as the authors' client does."""
 
-    def __init__(self, run: "Run") -> None:
+    def __init__(self, run: "TelestoLoad") -> None:
         self._run = run
         self._codec = Codec(Dialect.DEPLOYED, Answer)
         self._ids = itertools.count(1)
@@ -94,7 +94,7 @@ class Connection(asyncio.Protocol):
         self._answered = time.perf_counter_ns()
         self._run.asked(kind, answer, start, waiting, self._answered - start)
         if isinstance(answer, table.Error):
-            raise TelestoError(answer)
+            raise ErrorAnswer(answer)
         return answer
 
     async def put(self, queue: int, text: str, receiver: int = 0, context: int = 0) -> None:
@@ -108,7 +108,7 @@ class Connection(asyncio.Protocol):
                 answer = await self.ask(kind, *fields)
                 message: table.Message = answer.messages[0]
                 return message
-            except TelestoError as error:
+            except ErrorAnswer as error:
                 if error.error_type != ErrorType.NO_MESSAGES_RETRIEVED:
                     raise
             if self._run.drained:
@@ -119,11 +119,11 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
 
-class Run:
-    def __init__(self, settings: Settings) -> None:
+class TelestoLoad:
+    def __init__(self, settings: LoadSettings) -> None:
         self._settings = settings
         self._trace = ClientTrace(settings.trace) if settings.trace else None
-        self._connections: list[Connection] = []
+        self._connections: list[LoadClient] = []
         self._responses: list[int] = []
         self._put: Counter[str] = Counter()
         self._read: Counter[str] = Counter()
@@ -174,7 +174,7 @@ class Run:
         for number in range(self._settings.clients):
             host, port = self._settings.addresses[number % len(self._settings.addresses)]
             loop = asyncio.get_running_loop()
-            _, connection = await loop.create_connection(lambda: Connection(self), host, port)
+            _, connection = await loop.create_connection(lambda: LoadClient(self), host, port)
             self._connections.append(connection)
             name = f"load-{stamp}-{number}"
             client_id = (await connection.ask(table.RegisterClient, name, 1)).client_id
@@ -205,7 +205,7 @@ class Run:
         self._put[text] += 1
         return text
 
-    async def _one_way(self, connection: Connection, queue: int, others: list[int]) -> None:
+    async def _one_way(self, connection: LoadClient, queue: int, others: list[int]) -> None:
         read = table.ReadMessage, queue, 0, ReadMode.TIME
         while not self._over:
             await connection.put(queue, self._text(), random.choice(others))  # noqa: S311  (a lot, no secret)
@@ -214,7 +214,7 @@ class Run:
         while await self._got(connection, *read) is not None:
             """Drain the messages that others still sent to this client."""
 
-    async def _request(self, connection: Connection, queue: int, receiver: int) -> None:
+    async def _request(self, connection: LoadClient, queue: int, receiver: int) -> None:
         context = 0
         while not self._over:
             context += 1
@@ -222,14 +222,14 @@ class Run:
             if await self._got(connection, table.ReadResponse, queue, context) is None:
                 return
 
-    async def _serve(self, connection: Connection, queue: int) -> None:
+    async def _serve(self, connection: LoadClient, queue: int) -> None:
         while not self.drained:
             message = await self._got(connection, table.ReadMessage, queue, 0, ReadMode.TIME)
             if message is None:
                 return
             await connection.put(queue, self._text(), message.sender_id, message.context)
 
-    async def _got(self, connection: Connection, kind: type[Request], *fields: Any) -> table.Message | None:
+    async def _got(self, connection: LoadClient, kind: type[Request], *fields: Any) -> table.Message | None:
         message = await connection.read(kind, *fields)
         if message is not None:
             self._read[message.text] += 1
@@ -237,8 +237,8 @@ class Run:
 
 
 def main() -> None:
-    settings = msgspec.json.decode(sys.argv[1], type=Settings)
-    outcome = uvloop.run(Run(settings).main())
+    settings = msgspec.json.decode(sys.argv[1], type=LoadSettings)
+    outcome = uvloop.run(TelestoLoad(settings).main())
     sys.stdout.buffer.write(msgspec.json.encode(outcome))
 
 

@@ -9,11 +9,12 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import uvloop
 
+from nuncius.bench.load.core import in_flight
 from nuncius.bench.ring.data import TEXT
 from nuncius.doors.tribbler.rpc_client import RpcClient
 from nuncius.doors.tribbler.rpc_codec import CONNECT, Answer, ClientCodec
@@ -42,7 +43,7 @@ async def post(nodes: Sequence[RpcClient], seconds: float, users: Sequence[str])
         reply = await nodes[n % len(nodes)].call("Tribserver.PostTribble", args, StatusReply)
         _check(reply.status)
 
-    return {"post": await _rate(one, POSTERS, seconds)}
+    return {"post": await in_flight(POSTERS, seconds, one)}
 
 
 async def feed(nodes: Sequence[RpcClient], seconds: float, users: Sequence[str]) -> Figures:
@@ -144,21 +145,6 @@ async def _looks(
         took.append((time.perf_counter() - start) * 1000)
         _check(reply.status)
     raise AssertionError
-
-
-async def _rate(work: Callable[[], Awaitable[None]], callers: int, seconds: float) -> float:
-    done = 0
-    end = time.perf_counter() + seconds
-
-    async def caller() -> None:
-        nonlocal done
-        while time.perf_counter() < end:
-            await work()
-            done += 1
-
-    start = time.perf_counter()
-    await asyncio.gather(*(caller() for _ in range(callers)))
-    return done / (time.perf_counter() - start)
 
 
 def _check(status: int) -> None:

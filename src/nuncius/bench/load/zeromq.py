@@ -19,7 +19,7 @@ READ = 4000  # messages that each subscriber reads
 TEXT = BODY[32:127] + BODY[32:37]  # a hundred bytes that are text
 
 
-class Clients:
+class ReqClients:
     """REQ sockets that each send the next request when the last one is answered."""
 
     def __init__(self, url: str, count: int) -> None:
@@ -80,7 +80,7 @@ class Puts:
 
 
 def put(url: str, seconds: float) -> dict[str, float]:
-    clients, puts = Clients(url, CLIENTS), Puts(new_topic())
+    clients, puts = ReqClients(url, CLIENTS), Puts(new_topic())
     clients.run(puts, seconds / 4)  # warm up
     # Every request was answered: none is under way.
     rate = clients.run(puts, seconds)
@@ -90,7 +90,7 @@ def put(url: str, seconds: float) -> dict[str, float]:
 
 def get(url: str, seconds: float) -> dict[str, float]:
     """Let subscribers read the messages that were put after they subscribed."""
-    clients, topic = Clients(url, CLIENTS), new_topic()
+    clients, topic = ReqClients(url, CLIENTS), new_topic()
     subscriptions = {n: b"s %d %b" % (n, topic) for n in range(CLIENTS)}
     clients.run(lambda n: subscriptions.pop(n, None))
     clients.run(Puts(topic, READ // CLIENTS))
@@ -110,7 +110,7 @@ def get(url: str, seconds: float) -> dict[str, float]:
 
 def roundtrip(url: str, seconds: float) -> dict[str, float]:
     """Measure the time from a put to its answer, with one client."""
-    client, puts = Clients(url, 1), Puts(new_topic())
+    client, puts = ReqClients(url, 1), Puts(new_topic())
     took: list[float] = []
     last = time.perf_counter()
 

@@ -1,5 +1,6 @@
 """`nuncius bench`: measure, on this machine, now."""
 
+import importlib
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +17,9 @@ class Name(StrEnum):
     TRIBBLER = "tribbler"
     CONSOLE = "console"
     SPARK = "spark"
+
+
+SECONDS = {Name.TELESTO: 20.0, Name.ZEROMQ: 9.0, Name.HTTP: 9.0}  # for each figure; 3 for the others
 
 
 class Sweep(StrEnum):
@@ -42,38 +46,14 @@ def bench(
     from rich.console import Console
 
     console = Console(stderr=True)
-    if name is Name.CORE:
-        from nuncius.bench import core
-
-        result = core.bench(console, seconds or 3.0)
-    elif name is Name.TELESTO:
-        from nuncius.bench import telesto
-
-        result = telesto.bench(console, seconds or 20.0, clients, sweep, trace)
-    elif name is Name.ZEROMQ:
-        from nuncius.bench import zeromq
-
-        result = zeromq.bench(console, seconds or 9.0)
-    elif name is Name.HTTP:
-        from nuncius.bench import http
-
-        result = http.bench(console, seconds or 9.0)
-    elif name is Name.STOMP:
-        from nuncius.bench import stomp
-
-        result = stomp.bench(console, seconds or 3.0)
-    elif name is Name.TRIBBLER:
-        from nuncius.bench import tribbler
-
-        result = tribbler.bench(console, seconds or 3.0)
-    elif name is Name.CONSOLE:
-        from nuncius.bench import console as of_console
-
-        result = of_console.bench(console, seconds or 3.0)
+    module = importlib.import_module(f"nuncius.bench.{name.value}")
+    seconds = seconds or SECONDS.get(name, 3.0)
+    if name is Name.TELESTO:
+        result = module.bench(console, seconds, clients, sweep, trace)
+    elif name is Name.SPARK:
+        result = module.bench(console)
     else:
-        from nuncius.bench import spark
-
-        result = spark.bench(console)
+        result = module.bench(console, seconds)
     result.show(Console())
     if json is not None:
         result.write(json)

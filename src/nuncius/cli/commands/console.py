@@ -19,11 +19,10 @@ from nuncius.cli.commands.nodes.options import (
     LogLevel,
     TrustedProxy,
     addresses,
-    leave,
     port,
 )
 from nuncius.cli.stores import one_store
-from nuncius.store import environment
+from nuncius.node.starting import leave
 
 CHANGES = "nuncius.console.changes"
 
@@ -63,23 +62,21 @@ def console(
         raise typer.BadParameter("a console without a port is none", param_hint="--port")
     from nuncius.doors.listening import close, listen, port_of
     from nuncius.node import embedding
-    from nuncius.node.node import cannot_listen, warn_of_strangers
+    from nuncius.node.node import cannot_listen, warn_if_exposed
 
     _log(log_level, log_format)
-    warn_of_strangers(host)
+    warn_if_exposed(host)
     with contextlib.ExitStack() as stack:
         try:
             sockets = listen(host, wanted)
         except OSError as error:
             raise cannot_listen("console", host, wanted, error) from error
         stack.callback(close, sockets)
-        if store is None:
-            data_dir = (data_dir or environment.default_data_dir()).absolute()
-            store = stack.enter_context(embedding.hosted(data_dir)).dsn
+        dsn, _ = stack.enter_context(embedding.opened(data_dir, store))
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{port_of(sockets)}/console"
         _serve(
-            *(store, sockets),
+            *(dsn, sockets),
             read_only=read_only,
             ready=lambda: typer.echo(f"The console is at {address}"),
             trusted_proxies=proxies,
@@ -88,30 +85,24 @@ def console(
 
 def _obey() -> int:
     """Serve a node's console: report once on stdout whether it runs, and end when stdin ends."""
-    import msgspec
-
     from nuncius.cli.errors import explain
+    from nuncius.node import child
     from nuncius.node.console_process import ConsoleOrders, ConsoleReport
 
-    def report(error: str = "") -> None:
-        sys.stdout.buffer.write(msgspec.json.encode(ConsoleReport(error)) + b"\n")
-        sys.stdout.buffer.flush()
-
-    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as unbuffered:
-        orders = msgspec.json.decode(unbuffered.readline(), type=ConsoleOrders)
+    orders = child.read_orders(ConsoleOrders)
     _log(orders.log_level, orders.log_format)
     try:
         with socket.socket(fileno=orders.socket) as listening:
             _serve(
                 *(orders.dsn, [listening]),
                 read_only=orders.read_only,
-                ready=report,
+                ready=lambda: child.report(ConsoleReport()),
                 on_leash=True,
                 trusted_proxies=("127.0.0.1",),  # the node, which forwards the requests
             )
     except Exception as error:
         logging.getLogger(__name__).debug("the console failed", exc_info=True)
-        report(explain(error))
+        child.report(ConsoleReport(explain(error)))
         return 1
     return 0
 

@@ -1,7 +1,6 @@
 """`nuncius migrate`: bring a database up to date, or print the script that does."""
 
 import asyncio
-import contextlib
 from typing import Annotated
 
 import typer
@@ -10,7 +9,6 @@ from nuncius.cli import output
 from nuncius.cli.connection import Output
 from nuncius.cli.output import Format
 from nuncius.cli.stores import DataDir, Store, one_store
-from nuncius.store import environment
 
 
 def register(app: typer.Typer) -> None:
@@ -41,14 +39,11 @@ def migrate(
     if sql and store is None and (data_dir is None or new):
         typer.echo(migrations.pending_sql(), nl=False)
         return
-    with contextlib.ExitStack() as stack:
-        if store is None:
-            directory = data_dir or environment.default_data_dir()
-            store = stack.enter_context(embedding.hosted(directory.absolute())).dsn
+    with embedding.opened(data_dir, store) as (dsn, _):
         if sql:
-            typer.echo(asyncio.run(_pending(store)), nl=False)
+            typer.echo(asyncio.run(_pending(dsn)), nl=False)
         else:
-            _tell(asyncio.run(_apply(store)), form)
+            _tell(asyncio.run(_apply(dsn)), form)
 
 
 async def _pending(dsn: str) -> str:

@@ -7,19 +7,9 @@ import msgspec
 import typer
 
 from nuncius.cli import output
-from nuncius.cli.connection import (
-    DEFAULT_URL,
-    TIMEOUT,
-    Output,
-    StreamOutput,
-    Timeout,
-    Url,
-    Verbose,
-    Yes,
-    if_missing,
-    make_sure,
-    run,
-)
+from nuncius.cli.commands import removing
+from nuncius.cli.connection import BROKER, BrokerOptions, Output, StreamOutput, Verbose, Yes, if_missing, run
+from nuncius.cli.option_groups import Commands
 from nuncius.cli.output import Format, StreamFormat
 from nuncius.client import AsyncClient, NotFound
 from nuncius.client.model import QueueState
@@ -28,7 +18,7 @@ Name = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Make queues, look at them, empty and delete them.", no_args_is_help=True)
+    group = Commands(help="Make queues, look at them, empty and delete them.", no_args_is_help=True)
     group.command("list")(list_queues)
     group.command("show")(show)
     group.command("create")(create)
@@ -43,7 +33,7 @@ def advice(queue: str) -> str:
     return f"make it with: nuncius queue create {shlex.quote(queue)}"
 
 
-def list_queues(url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Format.TABLE) -> None:
+def list_queues(at: BrokerOptions = BROKER, form: Output = Format.TABLE) -> None:
     """List all queues, with what is in them."""
 
     async def work(client: AsyncClient) -> None:
@@ -53,7 +43,7 @@ def list_queues(url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output
         else:
             write_queues(queues)
 
-    run(work, url, timeout)
+    run(work, at)
 
 
 def write_queues(queues: list[QueueState]) -> None:
@@ -64,7 +54,7 @@ def write_queues(queues: list[QueueState]) -> None:
     )
 
 
-def show(name: Name, url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Format.TABLE) -> None:
+def show(name: Name, at: BrokerOptions = BROKER, form: Output = Format.TABLE) -> None:
     """Show one queue."""
 
     async def work(client: AsyncClient) -> None:
@@ -84,12 +74,10 @@ def show(name: Name, url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: O
             }
         )
 
-    run(work, url, timeout)
+    run(work, at)
 
 
-def create(
-    name: Name, url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Format.TABLE
-) -> None:
+def create(name: Name, at: BrokerOptions = BROKER, form: Output = Format.TABLE) -> None:
     """Make a queue."""
 
     async def work(client: AsyncClient) -> None:
@@ -97,43 +85,19 @@ def create(
         said = f"queue {output.printable(name)} has the id {number}"
         output.write_outcome(form, said, {"queue": name, "id": number})
 
-    run(work, url, timeout)
+    run(work, at)
 
 
-def delete(
-    name: Name,
-    yes: Yes = False,
-    url: Url = DEFAULT_URL,
-    timeout: Timeout = TIMEOUT,
-    form: Output = Format.TABLE,
-) -> None:
+def delete(name: Name, yes: Yes = False, at: BrokerOptions = BROKER, form: Output = Format.TABLE) -> None:
     """Delete a queue with everything in it."""
-    make_sure(f"Delete queue {output.printable(name)} with all its messages?", yes=yes)
-
-    async def work(client: AsyncClient) -> None:
-        await client.delete_queue(name)
-        said = f"queue {output.printable(name)} is deleted"
-        output.write_outcome(form, said, {"queue": name, "deleted": True})
-
-    run(work, url, timeout)
+    call, contents = AsyncClient.delete_queue, "all its messages"
+    removing.delete(call, "queue", name, contents, yes=yes, at=at, form=form)
 
 
-def purge(
-    name: Name,
-    yes: Yes = False,
-    url: Url = DEFAULT_URL,
-    timeout: Timeout = TIMEOUT,
-    form: Output = Format.TABLE,
-) -> None:
+def purge(name: Name, yes: Yes = False, at: BrokerOptions = BROKER, form: Output = Format.TABLE) -> None:
     """Throw all messages of a queue away."""
-    make_sure(f"Throw all messages of queue {output.printable(name)} away?", yes=yes)
-
-    async def work(client: AsyncClient) -> None:
-        with if_missing(advice(name)):
-            removed = await client.purge_queue(name)
-        output.write_outcome(form, f"{removed:,} messages are gone", {"queue": name, "removed": removed})
-
-    run(work, url, timeout)
+    call = AsyncClient.purge_queue
+    removing.purge(call, "queue", name, "messages", advice(name), yes=yes, at=at, form=form)
 
 
 def browse(
@@ -141,8 +105,7 @@ def browse(
     limit: Annotated[int, typer.Option("-n", min=1, help="How many at most.")] = 20,
     after: Annotated[int, typer.Option(min=0, help="Only messages after this id.")] = 0,
     verbose: Verbose = False,
-    url: Url = DEFAULT_URL,
-    timeout: Timeout = TIMEOUT,
+    at: BrokerOptions = BROKER,
     form: StreamOutput = StreamFormat.TEXT,
 ) -> None:
     """Look at the messages of a queue, oldest first, without taking them."""
@@ -158,4 +121,4 @@ def browse(
             place = found[-1].message_id
             left -= len(found)
 
-    run(work, url, timeout)
+    run(work, at)

@@ -15,7 +15,7 @@ UNDER_WAY = 8  # groups
 PROGRESS_SECONDS = 0.2
 
 
-class Progress:
+class ProgressLine:
     """A progress line on stderr, shown only on a terminal."""
 
     def __init__(self, verb: str, *, wanted: bool) -> None:
@@ -43,7 +43,7 @@ async def send_all(
     groups: AsyncIterator[list[bytes]],
     send: Callable[[list[bytes]], Awaitable[Sequence[R]]],
     stored: Callable[[Sequence[R]], None],
-    progress: Progress,
+    progress: ProgressLine,
 ) -> None:
     """Send group after group. `stored` gets the receipts of each, in order."""
     under_way: deque[asyncio.Future[Sequence[R]]] = deque()

@@ -11,7 +11,7 @@ import typer
 from nuncius.cli import output
 from nuncius.cli.commands.queues import write_queues
 from nuncius.cli.commands.topics import document, write_subscriptions, write_topics
-from nuncius.cli.connection import DEFAULT_URL, TIMEOUT, Output, Timeout, Url, run
+from nuncius.cli.connection import BROKER, BrokerOptions, Output, run
 from nuncius.cli.output import Cell, Format
 from nuncius.client import AsyncClient
 
@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
     app.command()(status)
 
 
-def status(url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Format.TABLE) -> None:
+def status(at: BrokerOptions = BROKER, form: Output = Format.TABLE) -> None:
     """Show node, store, queues, topics, subscriptions, what could not be delivered and who is inactive."""
 
     async def work(client: AsyncClient) -> None:
@@ -37,7 +37,7 @@ def status(url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Fo
         if form is Format.JSON:
             output.write_document(
                 {
-                    "url": url,
+                    "url": at.url,
                     "ping_ms": round(there_and_back * 1000, 3),
                     "node": facts,
                     "queues": queues,
@@ -48,7 +48,7 @@ def status(url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Fo
                 }
             )
             return
-        shown: dict[str, Cell] = {"url": url, "ping": f"{there_and_back * 1000:.1f} ms"}
+        shown: dict[str, Cell] = {"url": at.url, "ping": f"{there_and_back * 1000:.1f} ms"}
         for name, value in facts.items():
             if name in SIZES:
                 shown[SIZES[name]] = output.size(int(value))
@@ -71,7 +71,7 @@ def status(url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Fo
             output.write("")
             write_inactive(inactive)
 
-    run(work, url, timeout)
+    run(work, at)
 
 
 def write_inactive(actors: Sequence[dict[str, Any]]) -> None:

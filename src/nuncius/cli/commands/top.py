@@ -14,7 +14,7 @@ import typer
 
 from nuncius.cli import http, output
 from nuncius.cli.connection import Output
-from nuncius.cli.http import DEFAULT_HTTP, HttpUrl, NoAnswer
+from nuncius.cli.http import DEFAULT_HTTP, HttpUrl, NoHttpAnswer
 from nuncius.cli.output import Format
 
 Every = Annotated[float, typer.Option(min=0.2, max=60, help="Seconds between two looks.")]
@@ -63,7 +63,7 @@ def _live(seen: dict[str, Any], url: str, every: float) -> None:
         while not _has_enough(every):
             try:
                 seen = look(url, every)
-            except NoAnswer as error:
+            except NoHttpAnswer as error:
                 live.update(lost(str(error)), refresh=True)
             else:
                 live.update(screen(seen, url), refresh=True)

@@ -8,17 +8,9 @@ import msgspec
 import typer
 
 from nuncius.cli import amounts, output
-from nuncius.cli.connection import (
-    DEFAULT_URL,
-    TIMEOUT,
-    Output,
-    Timeout,
-    Url,
-    Yes,
-    if_missing,
-    make_sure,
-    run,
-)
+from nuncius.cli.commands import removing
+from nuncius.cli.connection import BROKER, BrokerOptions, Output, Yes, if_missing, run
+from nuncius.cli.option_groups import Commands
 from nuncius.cli.output import Format
 from nuncius.client import AsyncClient, NotFound
 from nuncius.client.model import SubscriptionState, TopicState
@@ -26,7 +18,7 @@ from nuncius.client.model import SubscriptionState, TopicState
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 
 
-class Retention(StrEnum):
+class RetentionMode(StrEnum):
     FOREVER = "forever"
     SUBSCRIBERS = "subscribers"
     TIME = "time"
@@ -34,7 +26,7 @@ class Retention(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Make topics, look at them, empty and delete them.", no_args_is_help=True)
+    group = Commands(help="Make topics, look at them, empty and delete them.", no_args_is_help=True)
     group.command("list")(list_topics)
     group.command("show")(show)
     group.command("create")(create)
@@ -59,7 +51,7 @@ async def existing(client: AsyncClient, name: str) -> TopicState:
     return found[0]
 
 
-def list_topics(url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Format.TABLE) -> None:
+def list_topics(at: BrokerOptions = BROKER, form: Output = Format.TABLE) -> None:
     """List all topics."""
 
     async def work(client: AsyncClient) -> None:
@@ -69,7 +61,7 @@ def list_topics(url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output
         else:
             write_topics(topics)
 
-    run(work, url, timeout)
+    run(work, at)
 
 
 def document(topic: TopicState) -> dict[str, Any]:
@@ -92,13 +84,7 @@ def write_subscriptions(subscriptions: list[SubscriptionState]) -> None:
     output.write_table(
         ("topic", "subscriber", "lag", "confirmed", "holds retention"),
         [
-            (
-                s.topic,
-                s.subscriber,
-                s.lag,
-                output.since(s.confirmed),
-                "yes" if s.holds_retention else "no",
-            )
+            (s.topic, s.subscriber, s.lag, output.since(s.confirmed), "yes" if s.holds_retention else "no")
             for s in subscriptions
         ],
         empty="there are no subscriptions",
@@ -113,7 +99,7 @@ def retention(topic: TopicState) -> str:
     return topic.retention
 
 
-def show(name: Name, url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: Output = Format.TABLE) -> None:
+def show(name: Name, at: BrokerOptions = BROKER, form: Output = Format.TABLE) -> None:
     """Show one topic: its partitions, its retention and its subscriptions."""
 
     async def work(client: AsyncClient) -> None:
@@ -139,14 +125,13 @@ def show(name: Name, url: Url = DEFAULT_URL, timeout: Timeout = TIMEOUT, form: O
         output.write("")
         write_subscriptions(readers)
 
-    run(work, url, timeout)
+    run(work, at)
 
 
 def create(
     name: Name,
     partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="How many.")] = 1,
-    url: Url = DEFAULT_URL,
-    timeout: Timeout = TIMEOUT,
+    at: BrokerOptions = BROKER,
     form: Output = Format.TABLE,
 ) -> None:
     """Make a topic. Publishing makes one too, with one partition."""
@@ -155,7 +140,7 @@ def create(
         await client.create_topic(name, partitions=partitions)
         write_size(form, name, partitions)
 
-    run(work, url, timeout)
+    run(work, at)
 
 
 def write_size(form: Format, name: str, partitions: int) -> None:
@@ -167,8 +152,7 @@ def write_size(form: Format, name: str, partitions: int) -> None:
 def grow(
     name: Name,
     partitions: Annotated[int, typer.Argument(min=1, help="How many it has afterwards.")],
-    url: Url = DEFAULT_URL,
-    timeout: Timeout = TIMEOUT,
+    at: BrokerOptions = BROKER,
     form: Output = Format.TABLE,
 ) -> None:
     """Add partitions to a topic. There is no way back, and keys may go to other partitions than before."""
@@ -178,62 +162,37 @@ def grow(
             await client.grow_topic(name, partitions)
         write_size(form, name, partitions)
 
-    run(work, url, timeout)
+    run(work, at)
 
 
-def delete(
-    name: Name,
-    yes: Yes = False,
-    url: Url = DEFAULT_URL,
-    timeout: Timeout = TIMEOUT,
-    form: Output = Format.TABLE,
-) -> None:
+def delete(name: Name, yes: Yes = False, at: BrokerOptions = BROKER, form: Output = Format.TABLE) -> None:
     """Delete a topic with its entries and its subscriptions."""
-    make_sure(f"Delete topic {output.printable(name)} with its entries and subscriptions?", yes=yes)
-
-    async def work(client: AsyncClient) -> None:
-        await client.delete_topic(name)
-        said = f"topic {output.printable(name)} is deleted"
-        output.write_outcome(form, said, {"topic": name, "deleted": True})
-
-    run(work, url, timeout)
+    call, contents = AsyncClient.delete_topic, "its entries and subscriptions"
+    removing.delete(call, "topic", name, contents, yes=yes, at=at, form=form)
 
 
-def purge(
-    name: Name,
-    yes: Yes = False,
-    url: Url = DEFAULT_URL,
-    timeout: Timeout = TIMEOUT,
-    form: Output = Format.TABLE,
-) -> None:
+def purge(name: Name, yes: Yes = False, at: BrokerOptions = BROKER, form: Output = Format.TABLE) -> None:
     """Throw all entries of a topic away. Offsets go on from where they were."""
-    make_sure(f"Throw all entries of topic {output.printable(name)} away?", yes=yes)
-
-    async def work(client: AsyncClient) -> None:
-        with if_missing(advice(name)):
-            removed = await client.purge_topic(name)
-        output.write_outcome(form, f"{removed:,} entries are gone", {"topic": name, "removed": removed})
-
-    run(work, url, timeout)
+    call = AsyncClient.purge_topic
+    removing.purge(call, "topic", name, "entries", advice(name), yes=yes, at=at, form=form)
 
 
 def set_retention(
     name: Name,
-    mode: Annotated[Retention, typer.Argument(help="How long entries stay.")],
+    mode: Annotated[RetentionMode, typer.Argument(help="How long entries stay.")],
     amount: Annotated[
         str | None, typer.Argument(help="For time, as in 7d; for size a partition, as in 10GB.")
     ] = None,
-    url: Url = DEFAULT_URL,
-    timeout: Timeout = TIMEOUT,
+    at: BrokerOptions = BROKER,
     form: Output = Format.TABLE,
 ) -> None:
     """Say how long entries stay: forever, until all subscribers have them, for a time, up to a size."""
-    wants_amount = mode in (Retention.TIME, Retention.SIZE)
+    wants_amount = mode in (RetentionMode.TIME, RetentionMode.SIZE)
     if wants_amount != (amount is not None):
         complaint = "needs an amount" if wants_amount else "has no amount"
         raise typer.BadParameter(f"retention {mode.value!r} {complaint}", param_hint="AMOUNT")
-    seconds = amounts.seconds(amount) if amount and mode is Retention.TIME else None
-    size = amounts.size(amount) if amount and mode is Retention.SIZE else None
+    seconds = amounts.seconds(amount) if amount and mode is RetentionMode.TIME else None
+    size = amounts.size(amount) if amount and mode is RetentionMode.SIZE else None
 
     async def work(client: AsyncClient) -> None:
         with if_missing(advice(name)):
@@ -243,14 +202,13 @@ def set_retention(
         outcome = {"topic": name, "retention": mode.value, "seconds": seconds, "bytes": size}
         output.write_outcome(form, said, outcome)
 
-    run(work, url, timeout)
+    run(work, at)
 
 
 def subscriptions(
     name: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Only this one's.")] = None,
     subscriber: Annotated[str | None, typer.Option(help="Only this subscriber's.")] = None,
-    url: Url = DEFAULT_URL,
-    timeout: Timeout = TIMEOUT,
+    at: BrokerOptions = BROKER,
     form: Output = Format.TABLE,
 ) -> None:
     """List subscriptions and how far they are behind."""
@@ -264,14 +222,13 @@ def subscriptions(
         else:
             write_subscriptions(found)
 
-    run(work, url, timeout)
+    run(work, at)
 
 
 def unsubscribe(
     name: Name,
     subscriber: Annotated[str, typer.Argument(help="The subscriber's name.")],
-    url: Url = DEFAULT_URL,
-    timeout: Timeout = TIMEOUT,
+    at: BrokerOptions = BROKER,
     form: Output = Format.TABLE,
 ) -> None:
     """End a subscription and forget its place."""
@@ -282,4 +239,4 @@ def unsubscribe(
         said = f"the subscription of {what} is ended"
         output.write_outcome(form, said, {"topic": name, "subscriber": subscriber, "ended": True})
 
-    run(work, url, timeout)
+    run(work, at)

@@ -33,7 +33,9 @@ class Background:
     def call(self, verb: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a coroutine and wait for its result. Ctrl-C cancels both."""
         self._not_from_inside()
-        future = self.submit(verb, *args, **kwargs)
+        with self._handing_over:
+            self._still_running()
+            future = asyncio.run_coroutine_threadsafe(verb(*args, **kwargs), self._loop)
         try:
             return future.result()
         except CancelledError:
@@ -41,14 +43,6 @@ class Background:
         except BaseException:
             future.cancel()
             raise
-
-    def submit(
-        self, verb: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
-    ) -> Future[T]:
-        """Run a coroutine as a task."""
-        with self._handing_over:
-            self._still_running()
-            return asyncio.run_coroutine_threadsafe(verb(*args, **kwargs), self._loop)
 
     def start(self, verb: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Call a function that returns an awaitable, without a task of its own. Calls started in a row run in

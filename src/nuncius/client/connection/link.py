@@ -8,8 +8,8 @@ from nuncius.wire import codec as native
 from nuncius.wire.packets import Packet
 
 
-class Link(asyncio.Protocol):
-    def __init__(self, on_packet: Callable[[Packet], None], on_lost: Callable[["Link"], None]) -> None:
+class ClientLink(asyncio.Protocol):
+    def __init__(self, on_packet: Callable[[Packet], None], on_lost: Callable[["ClientLink"], None]) -> None:
         self._on_packet = on_packet
         self._on_lost = on_lost
         self._decoder = native.answers()

@@ -19,9 +19,9 @@ MAX_BYTES = 1 << 20
 MAX_BATCH_BYTES = 24 << 20  # well below the largest frame a node accepts
 
 
-class Outbox:
-    def __init__(self, caller: Requester, last_count: Callable[[str, str], Awaitable[int]] | None) -> None:
-        self._caller = caller
+class PublisherOutbox:
+    def __init__(self, requester: Requester, last_count: Callable[[str, str], Awaitable[int]] | None) -> None:
+        self._requester = requester
         self._last_count = last_count  # asks the broker; None: a new publisher, all counts are 0
         self._piles: dict[Any, Pile] = {}
         self._counts: dict[tuple[str, str], int] = {}
@@ -78,8 +78,8 @@ class Outbox:
                 # stores the other.
                 self._send(pile.split())
             self._send(pile)
-        if self._caller.link is not None:
-            self._caller.link.flush()
+        if self._requester.link is not None:
+            self._requester.link.flush()
 
     def _send(self, pile: Pile) -> None:
         count = self._counts.get(pile.place)
@@ -90,8 +90,8 @@ class Outbox:
             count = 0
         self._counts[pile.place] = count + pile.counts
         self._under_way += 1
-        self._caller.submit(
-            pile.packet(self._caller.next_request(), count + 1),
+        self._requester.submit(
+            pile.packet(self._requester.next_request(), count + 1),
             lambda answer: self._answered(pile, answer),
             pile.timeout,
             repeatable=True,

@@ -3,7 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from nuncius.client.model import PutReceipt, Receipt
 from nuncius.wire import packets
@@ -12,6 +12,8 @@ from nuncius.wire import packets
 class Pile(ABC):
     """Base of the piles for topics and queues."""
 
+    columns: ClassVar[tuple[str, ...]] = ("bodies", "headers", "futures")
+    """The lists with an item for each message."""
     __slots__ = ("bodies", "futures", "headers", "place", "size", "timeout", "whole")
 
     def __init__(self, place: tuple[str, str], timeout: float) -> None:
@@ -33,8 +35,18 @@ class Pile(ABC):
         """Return the messages as a packet; `count` is that of the first."""
 
     @abstractmethod
-    def split(self) -> "Pile":
+    def empty(self) -> Self:
+        """Return a pile for the same target, without messages."""
+
+    def split(self) -> Self:
         """Remove the first half and return it."""
+        first = self.empty()
+        for name in self.columns:
+            column = getattr(self, name)
+            half = len(column) // 2
+            setattr(first, name, column[:half])
+            del column[:half]
+        return first
 
     @abstractmethod
     def receipts(self, answer: Any) -> list[Any]:
@@ -55,18 +67,13 @@ class Pile(ABC):
                     future.set_result(receipt)
 
 
-def _half(column: list[Any]) -> list[Any]:
-    half = column[: len(column) // 2]
-    del column[: len(column) // 2]
-    return half
-
-
 def _unless_empty(column: list[str | None]) -> list[str | None] | None:
     """Return None for a column that has only None: it is not sent. An empty text counts as a value."""
     return None if column.count(None) == len(column) else column
 
 
 class PublishPile(Pile):
+    columns = (*Pile.columns, "keys")
     __slots__ = ("keys", "partition")
 
     def __init__(self, topic: str, partition: int, timeout: float) -> None:
@@ -85,13 +92,8 @@ class PublishPile(Pile):
             count,
         )
 
-    def split(self) -> "PublishPile":
-        first = PublishPile(self.place[1], self.partition, self.timeout)
-        first.bodies = _half(self.bodies)
-        first.headers = _half(self.headers)
-        first.keys = _half(self.keys)
-        first.futures = _half(self.futures)
-        return first
+    def empty(self) -> Self:
+        return type(self)(self.place[1], self.partition, self.timeout)
 
     def receipts(self, answer: packets.Published) -> list[Any]:
         if answer.scattered is not None:
@@ -105,6 +107,7 @@ class PublishPile(Pile):
 class PutPile(Pile):
     """Messages for one queue, or one message for several."""
 
+    columns = (*Pile.columns, "priorities", "receivers", "contexts")
     __slots__ = ("contexts", "priorities", "queues", "receivers")
 
     def __init__(self, queues: Sequence[str], timeout: float) -> None:
@@ -126,15 +129,8 @@ class PutPile(Pile):
             count,
         )
 
-    def split(self) -> "PutPile":
-        first = PutPile(self.queues, self.timeout)
-        first.bodies = _half(self.bodies)
-        first.headers = _half(self.headers)
-        first.priorities = _half(self.priorities)
-        first.receivers = _half(self.receivers)
-        first.contexts = _half(self.contexts)
-        first.futures = _half(self.futures)
-        return first
+    def empty(self) -> Self:
+        return type(self)(self.queues, self.timeout)
 
     def receipts(self, answer: packets.PutDone) -> list[Any]:
         if len(self.queues) > 1:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nuncius.client import errors
-from nuncius.client.connection.link import Link
+from nuncius.client.connection.link import ClientLink
 from nuncius.wire import packets
 from nuncius.wire.packets import Packet
 
@@ -41,7 +41,7 @@ class Requester:
     def __init__(self, addresses: Sequence[tuple[str, int]], hello: Callable[[], Packet]) -> None:
         self._addresses = list(addresses)
         self._hello = hello  # makes the packet that opens a connection
-        self._link: Link | None = None
+        self._link: ClientLink | None = None
         self._welcomed: asyncio.Future[packets.Welcome] | None = None
         self._pending: dict[int, Pending] = {}
         self._last_request = 0
@@ -84,7 +84,7 @@ class Requester:
         if self._link is not None:
             self._send(self._link, pending)
 
-    def _send(self, link: Link, pending: Pending) -> None:
+    def _send(self, link: ClientLink, pending: Pending) -> None:
         try:
             link.send(pending.packet)
         except UNSPEAKABLE as error:
@@ -92,21 +92,26 @@ class Requester:
             pending.done(_cannot_be_sent(error))
 
     async def call(self, packet: Packet, timeout: float, *, repeatable: bool = True) -> Any:
-        """Send a request and wait for the answer."""
+        """Send a request and wait for the answer. One that comes just when the wait is cancelled is
+        unclaimed."""
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def done(result: Any) -> None:
-            if not future.done():
-                if isinstance(result, Exception):
+            if isinstance(result, Exception):
+                if not future.done():
                     future.set_exception(result)
-                else:
-                    future.set_result(result)
+            elif future.done():
+                self.on_unclaimed(result)
+            else:
+                future.set_result(result)
 
         self.submit(packet, done, timeout, repeatable=repeatable)
         try:
             return await future
         except asyncio.CancelledError:
             self.withdraw(packet.request)
+            if not future.cancelled() and future.exception() is None:
+                self.on_unclaimed(future.result())
             raise
 
     def withdraw(self, request: int, rest: Packet | None = None) -> bool:
@@ -128,7 +133,7 @@ class Requester:
             self._link.send(packet)
 
     @property
-    def link(self) -> Link | None:
+    def link(self) -> ClientLink | None:
         return self._link
 
     async def close(self) -> None:
@@ -165,9 +170,11 @@ class Requester:
 
     async def _open(self, host: str, port: int) -> None:
         welcomed = self._welcomed = self._loop.create_future()
-        link: Link | None = None
+        link: ClientLink | None = None
         try:
-            _, link = await self._loop.create_connection(lambda: Link(self._received, self._lost), host, port)
+            _, link = await self._loop.create_connection(
+                lambda: ClientLink(self._received, self._lost), host, port
+            )
             link.send(self._hello())
             welcome = await welcomed
         except BaseException as error:
@@ -185,7 +192,7 @@ class Requester:
         for pending in list(self._pending.values()):
             self._send(link, pending)
 
-    def _lost(self, link: Link) -> None:
+    def _lost(self, link: ClientLink) -> None:
         if self._welcomed is not None and not self._welcomed.done():
             self._welcomed.set_exception(errors.CannotConnect("the node closed the connection"))
         if link is not self._link:

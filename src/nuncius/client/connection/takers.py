@@ -32,8 +32,8 @@ class _Party:
 
 
 class Takers:
-    def __init__(self, caller: Requester) -> None:
-        self._caller = caller
+    def __init__(self, requester: Requester) -> None:
+        self._requester = requester
         self._parties: dict[Question, _Party] = {}  # of this turn of the loop
 
     async def take(self, question: Question) -> packets.Message | None:
@@ -61,12 +61,12 @@ class Takers:
     def _send(self, party: _Party) -> None:
         party.takings = [taking for taking in party.takings if not taking.done()]
         if party.takings:
-            party.request = self._caller.next_request()
+            party.request = self._requester.next_request()
             packet = self._packet(party)
             timeout = party.question[5] + packet.wait_ms / 1000
             party.withdrawn = False
             done = partial(self._answered, party)
-            self._caller.submit(packet, done, timeout, repeatable=True)
+            self._requester.submit(packet, done, timeout, repeatable=True)
 
     def _packet(self, party: _Party) -> packets.Take:
         queue, mode, sender, context, _, _ = party.question
@@ -81,7 +81,7 @@ class Takers:
         if party.request and len(waiting) < len(party.takings):
             party.takings = waiting
             rest = self._packet(party) if party.takings else None
-            party.withdrawn |= self._caller.withdraw(party.request, rest)
+            party.withdrawn |= self._requester.withdraw(party.request, rest)
 
     def _answered(self, party: _Party, answer: Any) -> None:
         waiting = [taking for taking in party.takings if not taking.done()]

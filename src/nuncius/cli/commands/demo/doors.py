@@ -1,7 +1,6 @@
 """The clients of the demonstration: one for every door, each as simple as its protocol allows."""
 
 import asyncio
-import http.client
 import socket
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from nuncius.cli.http import NoAnswer
+from nuncius.cli.http import NoHttpAnswer, exchange
 
 ANSWER_SECONDS = 20.0
 
@@ -18,21 +17,13 @@ class HttpPeer:
     """A client that sends and receives JSON."""
 
     def __init__(self, port: int) -> None:
-        self._port = port
+        self._url = f"http://127.0.0.1:{port}"
 
     def call(self, method: str, path: str, body: object = None) -> Any:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=ANSWER_SECONDS)
-        try:
-            content = None if body is None else msgspec.json.encode(body)
-            connection.request(method, path, content, {"Content-Type": "application/json"})
-            answer = connection.getresponse()
-            text = answer.read()
-        except OSError as error:
-            raise NoAnswer(f"the node does not answer over HTTP ({error})") from error
-        finally:
-            connection.close()
-        if answer.status >= 300:
-            raise NoAnswer(f"{method} {path} answers with status {answer.status}: {text.decode()[:200]}")
+        content = None if body is None else msgspec.json.encode(body)
+        status, text = exchange(self._url, method, path, content, timeout=ANSWER_SECONDS)
+        if status >= 300:
+            raise NoHttpAnswer(f"{method} {path} answers with status {status}: {text.decode()[:200]}")
         return msgspec.json.decode(text) if text else None
 
     def unread(self, topic: str, subscriber: str) -> list[str]:
@@ -63,13 +54,13 @@ class StompPeer:
         while b"\0" not in self._heard:
             data = self._socket.recv(1 << 16)
             if not data:
-                raise NoAnswer("the STOMP door has hung up")
+                raise NoHttpAnswer("the STOMP door has hung up")
             self._heard += data
         frame, _, self._heard = self._heard.partition(b"\0")
         head, _, body = frame.lstrip(b"\n").decode().partition("\n\n")
         first, *lines = head.split("\n")
         if first != command:
-            raise NoAnswer(f"the STOMP door answers {first} instead of {command}: {head} {body}")
+            raise NoHttpAnswer(f"the STOMP door answers {first} instead of {command}: {head} {body}")
         return dict(line.split(":", 1) for line in lines), body
 
     def close(self) -> None:

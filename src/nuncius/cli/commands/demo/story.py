@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from nuncius.cli.commands.demo.world import World
-from nuncius.cli.http import NoAnswer
+from nuncius.cli.http import NoHttpAnswer
 from nuncius.client import Entry
 from nuncius.client.zeromq import Message as PubSubMessage
 from nuncius.store.queries import query
@@ -30,7 +30,7 @@ TRIBBLE = "They are moons!"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DemoStep:
     title: str
     why: str
     """An explanation for the tour."""
@@ -159,13 +159,13 @@ def _dead_letter(world: World) -> dict[str, str]:
     """Wait for the dead letter, which appears shortly after the last failed delivery. Return its headers."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        with contextlib.suppress(NoAnswer):  # its queue is created with the first dead letter
+        with contextlib.suppress(NoHttpAnswer):  # its queue is created with the first dead letter
             found = world.http.call("GET", f"/v1/queues/dead%2F{BROKEN}/messages")["messages"]
             if found:
                 headers: dict[str, str] = found[0]["headers"]
                 return headers
         time.sleep(0.05)
-    raise NoAnswer("the message that nobody took has not become a dead letter")
+    raise NoHttpAnswer("the message that nobody took has not become a dead letter")
 
 
 def _native(world: World, count: int) -> list[Entry]:
@@ -184,7 +184,7 @@ def _zeromq(world: World, count: int) -> Iterator[PubSubMessage]:
 
 
 STEPS = (
-    Step(
+    DemoStep(
         "Five readers subscribe to one topic",
         "A topic is a log that only grows. A subscription is a reader's durable place in it: it survives the "
         "reader, the node and the database. Whatever protocol a reader speaks, its place is the same kind of "
@@ -192,7 +192,7 @@ STEPS = (
         "nuncius subscribe moons venice",
         subscribe,
     ),
-    Step(
+    DemoStep(
         "A message through each way in",
         "Every door translates to the same few procedures. A message is acknowledged when PostgreSQL has "
         "committed it, never before. SQL is a way in, too: published inside your own transaction, a message "
@@ -200,34 +200,34 @@ STEPS = (
         "nuncius publish moons 'there are four'",
         publish,
     ),
-    Step(
+    DemoStep(
         "The same messages arrive everywhere",
         "All readers see all messages, in the same order, without gaps. What a reader confirms will not come "
         "again; what it has not confirmed is its lag.",
         "nuncius topic subscriptions",
         arrive,
     ),
-    Step(
+    DemoStep(
         "A tribble is a message, too",
         "The fifth door speaks Tribbler: users, whom they follow, and what they say. Each tribble is also an "
         "entry of the topic tribbles, in the same transaction.",
         "nuncius trib tp galileo 'They are moons!'",
         tribble,
     ),
-    Step(
+    DemoStep(
         "A queue is read by priority",
         "A message of a queue is taken once, by one reader: the highest priority first, the oldest among "
         "equals. However many nodes read, none is taken twice and none is overlooked.",
         "nuncius put letters 'a poem' --priority 5",
         queue,
     ),
-    Step(
+    DemoStep(
         "A question finds its answer",
         "A request carries a context that no other has; the answer with that context goes to whoever asked.",
         "nuncius reply -n 1 questions printf four & nuncius request questions 'How many moons?'",
         ask,
     ),
-    Step(
+    DemoStep(
         "What nobody can take does not get lost",
         "A consumer that acknowledges may refuse. The message comes again after a while, and after so many "
         "attempts it is put aside as a dead letter with its history, where people can look at it, move it "

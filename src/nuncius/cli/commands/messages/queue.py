@@ -10,18 +10,8 @@ import typer
 
 from nuncius.cli import output
 from nuncius.cli.commands.queues import advice
-from nuncius.cli.commands.sending import Progress, send_all
-from nuncius.cli.connection import (
-    DEFAULT_URL,
-    TIMEOUT,
-    Output,
-    StreamOutput,
-    Timeout,
-    Url,
-    Verbose,
-    if_missing,
-    run,
-)
+from nuncius.cli.commands.sending import ProgressLine, send_all
+from nuncius.cli.connection import BROKER, BrokerOptions, Output, StreamOutput, Verbose, if_missing, run
 from nuncius.cli.errors import NOTHING
 from nuncius.cli.input import Bodies, Files, Headers, Lines, check_sources, groups, parse_headers
 from nuncius.cli.output import Format, StreamFormat
@@ -50,8 +40,7 @@ def put(
     file: Files = None,
     lines: Lines = False,
     name: As = "",
-    url: Url = DEFAULT_URL,
-    timeout: Timeout = TIMEOUT,
+    at: BrokerOptions = BROKER,
     form: Output = Format.TABLE,
 ) -> None:
     """Put messages into a queue."""
@@ -63,7 +52,7 @@ def put(
         if receiver is not None:
             with if_missing("a client exists once it was connected: nuncius take ... --as NAME"):
                 to = await client.find_client(receiver)
-        progress = Progress("put", wanted=lines)
+        progress = ProgressLine("put", wanted=lines)
 
         async def send(group: list[bytes]) -> Sequence[PutReceipt]:
             return await asyncio.gather(
@@ -85,7 +74,7 @@ def put(
         elif lines:
             output.write(f"queue {output.printable(queue)}, {progress.count:,} messages")
 
-    run(work, url, timeout, name=name)
+    run(work, at, name=name)
 
 
 def take(
@@ -100,8 +89,7 @@ def take(
     ] = False,
     name: As = "",
     verbose: Verbose = False,
-    url: Url = DEFAULT_URL,
-    timeout: Timeout = TIMEOUT,
+    at: BrokerOptions = BROKER,
     form: StreamOutput = StreamFormat.TEXT,
 ) -> None:
     """Take messages out of a queue. The highest priority comes first, the oldest of those."""
@@ -131,4 +119,4 @@ def take(
             taken += len(found)
         return None if taken else NOTHING
 
-    run(work, url, timeout, name=name)
+    run(work, at, name=name)

@@ -9,16 +9,7 @@ from nuncius.cli import output
 from nuncius.cli.commands.messages.queue import FOLLOW_SECONDS, Queue
 from nuncius.cli.commands.programs.programs import command_line, ended_badly, missing_command, run_program
 from nuncius.cli.commands.queues import advice
-from nuncius.cli.connection import (
-    DEFAULT_URL,
-    TIMEOUT,
-    StreamOutput,
-    Timeout,
-    Url,
-    Verbose,
-    if_missing,
-    run,
-)
+from nuncius.cli.connection import BROKER, BrokerOptions, StreamOutput, Verbose, if_missing, run
 from nuncius.cli.errors import FAILED, complain
 from nuncius.cli.input import Headers, parse_headers
 from nuncius.cli.output import StreamFormat
@@ -40,8 +31,7 @@ def request(
     priority: Annotated[int, typer.Option("--priority", "-p", min=1, max=10, help="10 is taken first.")] = 5,
     header: Headers = None,
     verbose: Verbose = False,
-    url: Url = DEFAULT_URL,
-    timeout: Timeout = TIMEOUT,
+    at: BrokerOptions = BROKER,
     form: StreamOutput = StreamFormat.TEXT,
 ) -> None:
     """Put a request into a queue and show the answer to it."""
@@ -58,7 +48,7 @@ def request(
             return FAILED
         return None
 
-    run(work, url, timeout)
+    run(work, at)
 
 
 def reply(
@@ -69,8 +59,7 @@ def reply(
     ] = None,
     echo: Annotated[bool, typer.Option("--echo", help="Answer with the request itself.")] = False,
     number: Annotated[int | None, typer.Option("-n", min=1, help="End after so many.")] = None,
-    url: Url = DEFAULT_URL,
-    timeout: Timeout = TIMEOUT,
+    at: BrokerOptions = BROKER,
 ) -> None:
     """Answer the requests of a queue with a command, until Ctrl-C. Options come before QUEUE."""
     program = command_line(command)
@@ -86,7 +75,7 @@ def reply(
                 await _answer(client, message, program)
                 done += 1
 
-    run(work, url, timeout)
+    run(work, at)
 
 
 async def _answer(client: AsyncClient, message: Message, program: list[str]) -> None:
@@ -94,7 +83,7 @@ async def _answer(client: AsyncClient, message: Message, program: list[str]) -> 
     if message.sender_id and message.context:
         await client.reply(message, answer, headers=headers)
     else:
-        complain(f"message {message.message_id} is no request; there is nobody to answer")
+        complain(f"message {message.message_id} is no request and gets no answer")
     if headers:
         complain(headers[ERROR])
 

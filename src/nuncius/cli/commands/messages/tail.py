@@ -8,7 +8,7 @@ import typer
 from nuncius.cli import output
 from nuncius.cli.commands.messages.topic import Topic
 from nuncius.cli.commands.topics import existing
-from nuncius.cli.connection import DEFAULT_URL, TIMEOUT, StreamOutput, Timeout, Url, Verbose, run
+from nuncius.cli.connection import BROKER, BrokerOptions, StreamOutput, Verbose, run
 from nuncius.cli.output import StreamFormat
 from nuncius.client import AsyncClient, Entry, InvalidInput
 from nuncius.client.model import PartitionState
@@ -27,8 +27,7 @@ def tail(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
     partition: Annotated[int | None, typer.Option(min=1, help="Only this partition.")] = None,
     verbose: Verbose = False,
-    url: Url = DEFAULT_URL,
-    timeout: Timeout = TIMEOUT,
+    at: BrokerOptions = BROKER,
     form: StreamOutput = StreamFormat.TEXT,
 ) -> None:
     """Show the last entries of a topic. With --follow also those that come."""
@@ -55,7 +54,7 @@ def tail(
         if follow:
             await asyncio.gather(*[follow_one(client, state) for state in states])
 
-    run(work, url, timeout)
+    run(work, at)
 
 
 async def _end(client: AsyncClient, topic: str, state: PartitionState, last: int) -> list[Entry]:

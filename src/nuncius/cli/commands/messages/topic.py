@@ -8,17 +8,8 @@ from typing import Annotated
 import typer
 
 from nuncius.cli import output
-from nuncius.cli.commands.sending import Progress, send_all
-from nuncius.cli.connection import (
-    DEFAULT_URL,
-    TIMEOUT,
-    Output,
-    StreamOutput,
-    Timeout,
-    Url,
-    Verbose,
-    run,
-)
+from nuncius.cli.commands.sending import ProgressLine, send_all
+from nuncius.cli.connection import BROKER, BrokerOptions, Output, StreamOutput, Verbose, run
 from nuncius.cli.errors import NOTHING, complain
 from nuncius.cli.input import Bodies, Files, Headers, Lines, check_sources, groups, parse_headers
 from nuncius.cli.output import Format, StreamFormat
@@ -53,8 +44,7 @@ def publish(
     publisher: Annotated[
         str, typer.Option(help="A name to count entries under; one is made up without it.")
     ] = "",
-    url: Url = DEFAULT_URL,
-    timeout: Timeout = TIMEOUT,
+    at: BrokerOptions = BROKER,
     form: Output = Format.TABLE,
 ) -> None:
     """Publish entries to a topic. It is made if there is none of that name."""
@@ -62,7 +52,7 @@ def publish(
     headers = parse_headers(header)
 
     async def work(client: AsyncClient) -> None:
-        progress = Progress("published", wanted=lines)
+        progress = ProgressLine("published", wanted=lines)
 
         async def send(group: list[bytes]) -> Sequence[Receipt]:
             return await client.publish_batch(
@@ -88,7 +78,7 @@ def publish(
         elif lines:
             output.write(f"topic {output.printable(topic)}, {progress.count:,} entries")
 
-    run(work, url, timeout, publisher=publisher)
+    run(work, at, publisher=publisher)
 
 
 def subscribe(
@@ -106,8 +96,7 @@ def subscribe(
         bool, typer.Option("--confirm/--no-confirm", help="Whether what was shown is done with.")
     ] = True,
     verbose: Verbose = False,
-    url: Url = DEFAULT_URL,
-    timeout: Timeout = TIMEOUT,
+    at: BrokerOptions = BROKER,
     form: StreamOutput = StreamFormat.TEXT,
 ) -> None:
     """Read a topic and remember how far. The next time it goes on from there, until Ctrl-C."""
@@ -119,11 +108,7 @@ def subscribe(
         if made and not create:
             raise NotFound(f"there is no topic {topic!r}")
         subscription = await client.subscribe(
-            topic,
-            subscriber,
-            start=start.value,
-            auto_confirm=False,
-            prefetch=min(wanted, PREFETCH),
+            topic, subscriber, start=start.value, auto_confirm=False, prefetch=min(wanted, PREFETCH)
         )
         if made:
             complain(f"made the topic {topic!r}, and waiting for messages (--no-create makes none)")
@@ -140,4 +125,4 @@ def subscribe(
                     await subscription.confirm(batch[-1])
         return None if shown else NOTHING
 
-    run(work, url, timeout)
+    run(work, at)

@@ -10,7 +10,7 @@ import typer
 from nuncius.cli.commands.messages.queue import FOLLOW_SECONDS, As, Queue
 from nuncius.cli.commands.programs.programs import command_line, ended_badly, missing_command, run_program
 from nuncius.cli.commands.queues import advice
-from nuncius.cli.connection import DEFAULT_URL, TIMEOUT, Timeout, Url, if_missing, run
+from nuncius.cli.connection import BROKER, BrokerOptions, if_missing, run
 from nuncius.cli.errors import complain
 from nuncius.client import AsyncClient, AsyncLease, InvalidInput, LeaseLost, NunciusError, OutcomeUnknown
 
@@ -29,8 +29,7 @@ def work(
     ] = None,
     number: Annotated[int | None, typer.Option("-n", min=1, help="End after so many.")] = None,
     name: As = "",
-    url: Url = DEFAULT_URL,
-    timeout: Timeout = TIMEOUT,
+    at: BrokerOptions = BROKER,
 ) -> None:
     """Work on the messages of a queue with a command, until Ctrl-C. When the command fails, or the worker
     does, its message comes again. Options come before QUEUE."""
@@ -49,7 +48,7 @@ def work(
                 await _work_on(lease, program)
                 done += 1
 
-    run(work_on_all, url, timeout, name=name)
+    run(work_on_all, at, name=name)
 
 
 async def _work_on(lease: AsyncLease, program: list[str]) -> None:

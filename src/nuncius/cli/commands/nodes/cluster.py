@@ -1,7 +1,6 @@
 """`nuncius cluster`: manage several nodes on one store."""
 
 import asyncio
-import contextlib
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,6 @@ from nuncius.cli import output
 from nuncius.cli.connection import Output
 from nuncius.cli.output import Format
 from nuncius.cli.stores import one_store
-from nuncius.store import environment
 
 
 def register(app: typer.Typer) -> None:
@@ -35,11 +33,8 @@ def rebalance(
     from nuncius.node import embedding, logs
 
     logs.configure()
-    with contextlib.ExitStack() as stack:
-        if store is None:
-            directory = data_dir or environment.default_data_dir()
-            store = stack.enter_context(embedding.hosted(directory.absolute())).dsn
-        moved = asyncio.run(_rebalance(store))
+    with embedding.opened(data_dir, store) as (dsn, _):
+        moved = asyncio.run(_rebalance(dsn))
     said = f"Partitions that have another broker now: {moved:,}."
     output.write_outcome(form, said if moved else "The brokers have equal shares already.", {"moved": moved})
 

@@ -7,34 +7,11 @@ from typing import Annotated
 
 import typer
 
-from nuncius.cli.commands.nodes.options import (
-    AllowOrigin,
-    GreetingSeconds,
-    Host,
-    HowMuchToLog,
-    HowToLog,
-    InactiveAfter,
-    LogFormat,
-    LogLevel,
-    MaxBatch,
-    MaxBody,
-    MaxMemory,
-    OnLeash,
-    PartitionThreshold,
-    ProgressSeconds,
-    QueueDialect,
-    ReadyFile,
-    StoreTimeout,
-    begin,
-    origins,
-    port,
-    remove_stale,
-)
+from nuncius.cli.commands.nodes.options import NODE_OPTIONS, NodeOptions, port, ports
 from nuncius.cli.stores import one_store
-from nuncius.cluster.dialects import Dialect
 from nuncius.cluster.role_names import BALANCER, BROKER, READER, WRITER
 from nuncius.node import listeners
-from nuncius.store import environment
+from nuncius.node.starting import begin, remove_stale
 
 # The report's ports, except for brokers: its 1000, 1100, ... need root on most systems.
 DEFAULT_PORTS = {BALANCER: "5000", WRITER: "7001", READER: "6001", BROKER: "0"}
@@ -76,7 +53,6 @@ def node(
     own_store: Annotated[
         str | None, typer.Option(metavar="DSN", help="A broker's own store: this PostgreSQL.")
     ] = None,
-    host: Host = "127.0.0.1",
     advertise: Annotated[
         str | None,
         typer.Option(
@@ -101,8 +77,7 @@ def node(
     stomp_port: Annotated[str, typer.Option(metavar="PORT", help="For STOMP. off: closed.")] = "off",
     zeromq_port: Annotated[str, typer.Option(metavar="PORT", help="For ZeroMQ. off: closed.")] = "off",
     link_port: Annotated[
-        int,
-        typer.Option(min=0, max=65535, help="Where other nodes reach this one. 0: any free one."),
+        int, typer.Option(min=0, max=65535, help="Where other nodes reach this one. 0: any free one.")
     ] = 0,
     rebalance_after: Annotated[
         float,
@@ -111,20 +86,7 @@ def node(
             help="Seconds after brokers came or went until partitions are spread over them anew. 0: never.",
         ),
     ] = 60.0,
-    partition_threshold: PartitionThreshold = 1_000_000,
-    inactive_after: InactiveAfter = 300.0,
-    queue_dialect: QueueDialect = Dialect.AUTO,
-    allow_origin: AllowOrigin = None,
-    store_timeout: StoreTimeout = 10.0,
-    max_body: MaxBody = 8 << 20,
-    max_batch: MaxBatch = 10_000,
-    max_memory: MaxMemory = 512,
-    greeting_seconds: GreetingSeconds = 10.0,
-    progress_seconds: ProgressSeconds = 60.0,
-    ready_file: ReadyFile = None,
-    log_level: HowMuchToLog = LogLevel.WARNING,
-    log_format: HowToLog = LogFormat.TEXT,
-    on_leash: OnLeash = False,
+    options: NodeOptions = NODE_OPTIONS,
 ) -> None:
     """Start a node of a cluster. Ctrl-C or SIGTERM stops it, after it has answered what it accepted."""
     roles = tuple(dict.fromkeys(each.value for each in role or ())) or (WRITER, READER, BROKER)
@@ -133,50 +95,34 @@ def node(
     wanted = port("--http-port", http_port or DEFAULT_PORTS[roles[0]])
     if wanted is None:
         raise typer.BadParameter("a node of a cluster is known by this port", param_hint="--http-port")
-    numbers = {
-        "telesto": port("--telesto-port", telesto_port),
-        "stomp": port("--stomp-port", stomp_port),
-        "zeromq": port("--zeromq-port", zeromq_port),
-        "http": 0 if BALANCER in roles else wanted,
-        "tribbler": None,
-    }
-    sites = origins(allow_origin or ())
-    remove_stale(ready_file)
+    numbers = ports(telesto=telesto_port, stomp=stomp_port, zeromq=zeromq_port)
+    numbers |= {"http": 0 if BALANCER in roles else wanted, "tribbler": None}
+    shared = options.settings()
+    remove_stale(options.ready_file)
     with contextlib.ExitStack() as stack:
         only_balances = roles == (BALANCER,)
-        listening = stack.enter_context(listeners.opened(host, {} if only_balances else numbers))
+        listening = stack.enter_context(listeners.opened(options.host, {} if only_balances else numbers))
         from nuncius.node import embedding, ready
         from nuncius.node import node as nodes
 
-        begin(log_level, log_format)
-        if store is None:
-            data_dir = (data_dir or environment.default_data_dir()).absolute()
-            store = stack.enter_context(embedding.hosted(data_dir)).dsn
+        begin(options.log_level, options.log_format)
+        store, data_dir = stack.enter_context(embedding.opened(data_dir, store))
         if own_data_dir is not None:
             own_store = stack.enter_context(embedding.hosted(own_data_dir.absolute())).dsn
         settings = nodes.NodeSettings(
             store,
-            host,
-            nodes.Ports(**numbers | listening.ports),
-            max_body=max_body,
-            max_batch=max_batch,
-            max_memory=max_memory,
-            greeting_seconds=greeting_seconds,
-            progress_seconds=progress_seconds,
-            partition_threshold=partition_threshold,
-            inactive_after=inactive_after,
-            queue_dialect=queue_dialect,
-            allowed_origins=sites,
-            store_timeout=store_timeout,
+            ports=nodes.Ports(**numbers | listening.ports),
             roles=roles,
             own_store=own_store,
             link_port=link_port,
             rebalance_after=rebalance_after,
             balancer_port=wanted,
             advertise=advertise,
-            on_leash=on_leash,
+            **shared,
         )
-        announce = ready.announcement(store, file=ready_file, data_dir=data_dir, on_leash=on_leash)
+        announce = ready.Announcement(
+            store, file=options.ready_file, data_dir=data_dir, on_leash=options.on_leash
+        )
         if only_balances:
             import uvloop
 

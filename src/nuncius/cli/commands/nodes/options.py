@@ -1,15 +1,14 @@
 """Options that all commands which start a process share."""
 
-import signal
-import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from nuncius.cli.option_groups import OptionGroup
 from nuncius.cluster.dialects import Dialect
 
 
@@ -30,69 +29,8 @@ class LogFormat(StrEnum):
 
 
 Host = Annotated[str, typer.Option(help="The address to listen on.")]
-ReadyFile = Annotated[
-    Path | None, typer.Option(help="Written when all doors are open: process, store and ports as JSON.")
-]
-MaxBody = Annotated[int, typer.Option(min=1, max=24 << 20, help="Bytes of a message, at most.")]
-MaxBatch = Annotated[int, typer.Option(min=1, help="Messages of a request, at most.")]
-PartitionThreshold = Annotated[
-    int,
-    typer.Option(
-        min=0, help="Messages per partition above which a topic gets another partition (HTTP). 0: never."
-    ),
-]
-InactiveAfter = Annotated[
-    float,
-    typer.Option(min=1, help="Seconds of silence that make producers, consumers and brokers inactive."),
-]
-QueueDialect = Annotated[
-    Dialect,
-    typer.Option(
-        help="How the partitioned queue's API (HTTP) answers. a1: the message as it is; a2: in the sentences "
-        "of the report's programs; auto: a2 to requests that say topic_name, else a1."
-    ),
-]
-AllowOrigin = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="ORIGIN",
-        help="A site whose pages may use HTTP and WebSockets, like https://example.org. Repeatable.",
-    ),
-]
-StoreTimeout = Annotated[
-    float,
-    typer.Option(
-        min=0.1,
-        help="Seconds of silence after which connections to the store are broken off, "
-        "and it is looked for again.",
-    ),
-]
-MaxMemory = Annotated[
-    int,
-    typer.Option(
-        min=16,
-        metavar="MB",
-        help="Memory of the node, over all workers, for requests that are not answered and answers that "
-        "clients have not read. Beyond that the slowest connections are disconnected.",
-    ),
-]
-GreetingSeconds = Annotated[
-    float,
-    typer.Option(
-        min=0.1,
-        help="How long a new connection may take to its first complete request.",
-    ),
-]
-ProgressSeconds = Annotated[
-    float,
-    typer.Option(
-        min=0.1,
-        help="How long a connection may send nothing in the middle of a request.",
-    ),
-]
 HowMuchToLog = Annotated[LogLevel, typer.Option(help="How much to log.")]
 HowToLog = Annotated[LogFormat, typer.Option(help="How to log.")]
-OnLeash = Annotated[bool, typer.Option(hidden=True, help="Say on stdout when ready; stop when stdin ends.")]
 
 
 TrustedProxy = Annotated[
@@ -102,6 +40,83 @@ TrustedProxy = Annotated[
         help="A reverse proxy, or a network of them, that may say for whom it asks. Repeatable.",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class NodeOptions(OptionGroup):
+    """Options of the commands that start a node with several listeners."""
+
+    ready_file: Annotated[
+        Path | None, typer.Option(help="Written when all doors are open: process, store and ports as JSON.")
+    ] = None
+    host: Host = "127.0.0.1"
+    max_body: Annotated[int, typer.Option(min=1, max=24 << 20, help="Bytes of a message, at most.")] = 8 << 20
+    max_batch: Annotated[int, typer.Option(min=1, help="Messages of a request, at most.")] = 10_000
+    max_memory: Annotated[
+        int,
+        typer.Option(
+            min=16,
+            metavar="MB",
+            help="Memory of the node, over all workers, for requests that are not answered and answers that "
+            "clients have not read. Beyond that the slowest connections are disconnected.",
+        ),
+    ] = 512
+    greeting_seconds: Annotated[
+        float, typer.Option(min=0.1, help="How long a new connection may take to its first complete request.")
+    ] = 10.0
+    progress_seconds: Annotated[
+        float,
+        typer.Option(min=0.1, help="How long a connection may send nothing in the middle of a request."),
+    ] = 60.0
+    partition_threshold: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Messages per partition above which a topic gets another partition (HTTP). 0: never."
+        ),
+    ] = 1_000_000
+    inactive_after: Annotated[
+        float,
+        typer.Option(min=1, help="Seconds of silence that make producers, consumers and brokers inactive."),
+    ] = 300.0
+    queue_dialect: Annotated[
+        Dialect,
+        typer.Option(
+            help="How the partitioned queue's API (HTTP) answers. a1: the message as it is; a2: in the "
+            "sentences of the report's programs; auto: a2 to requests that say topic_name, else a1."
+        ),
+    ] = Dialect.AUTO
+    store_timeout: Annotated[
+        float,
+        typer.Option(
+            min=0.1,
+            help="Seconds of silence after which connections to the store are broken off, "
+            "and it is looked for again.",
+        ),
+    ] = 10.0
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ORIGIN",
+            help="A site whose pages may use HTTP and WebSockets, like https://example.org. Repeatable.",
+        ),
+    ] = None
+    log_level: HowMuchToLog = LogLevel.WARNING
+    log_format: HowToLog = LogFormat.TEXT
+    on_leash: Annotated[
+        bool, typer.Option(hidden=True, help="Say on stdout when ready; stop when stdin ends.")
+    ] = False
+
+    def settings(self) -> dict[str, Any]:
+        """Return these options as settings of a node."""
+        same = {name: getattr(self, name) for name in SETTINGS}
+        return same | {"allowed_origins": origins(self.allow_origin or ())}
+
+
+SETTINGS = (
+    *("host", "max_body", "max_batch", "max_memory", "greeting_seconds", "progress_seconds", "on_leash"),
+    *("partition_threshold", "inactive_after", "queue_dialect", "store_timeout"),
+)
+NODE_OPTIONS = NodeOptions()
 
 
 def addresses(proxies: list[str] | None) -> tuple[str, ...]:
@@ -124,6 +139,11 @@ def port(option: str, text: str) -> int | None:
     raise typer.BadParameter(f"{text!r} is neither a port nor 'off'", param_hint=option)
 
 
+def ports(**given: str) -> dict[str, int | None]:
+    """Parse the port of each listener, from its option."""
+    return {name: port(f"--{name}-port", text) for name, text in given.items()}
+
+
 def origins(given: Sequence[str]) -> tuple[str, ...]:
     """Return the origins after a check of each."""
     if not given:
@@ -136,30 +156,3 @@ def origins(given: Sequence[str]) -> tuple[str, ...]:
                 f"{origin} is none: write it like https://example.org", param_hint="--allow-origin"
             )
     return tuple(given)
-
-
-def remove_stale(ready_file: Path | None) -> None:
-    """Remove the ready file of a killed node, so that it is not mistaken for the new one."""
-    try:
-        if ready_file is not None:
-            ready_file.unlink(missing_ok=True)
-    except OSError as error:
-        from nuncius.node.node import NodeError
-
-        raise NodeError(f"cannot remove {ready_file} ({error.strerror})") from error
-
-
-def begin(log_level: str, log_format: str) -> None:
-    """Prepare a process that becomes a node: configure its log, handle SIGTERM, sweep temporary files."""
-    from nuncius.node import logs
-    from nuncius.store import tempdirs
-
-    logs.configure(log_level, log_format)
-    signal.signal(signal.SIGTERM, leave)
-    tempdirs.sweep()
-
-
-def leave(number: int, frame: FrameType | None) -> None:
-    """Exit on a SIGTERM that comes before the node runs, and undo what was begun."""
-    del frame
-    sys.exit(128 + number)

@@ -8,13 +8,14 @@ import contextlib
 import importlib
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from nuncius.cli.commands.nodes.options import LogFormat, LogLevel, begin, remove_stale
+from nuncius.cli.commands.nodes.options import LogFormat, LogLevel
 from nuncius.cli.stores import one_store
 from nuncius.node import listeners
+from nuncius.node.starting import begin, remove_stale
 from nuncius.store import environment
 
 DIRECTORY = "nuncius-data"
@@ -34,34 +35,25 @@ def _number(text: str | int) -> int:
         raise typer.BadParameter(f"{number!r} is not a number") from None
 
 
+def _option(name: str, **settings: Any) -> Any:
+    """Return an option that may have a single dash, as in Go."""
+    return typer.Option(f"-{name}", f"--{name}", **settings)
+
+
 def tribbler(
-    port: Annotated[int, typer.Option("-port", "--port", min=0, max=65535, help="Where to listen.")] = 9009,
+    port: Annotated[int, _option("port", min=0, max=65535, help="Where to listen.")] = 9009,
     count: Annotated[
         int,
-        typer.Option(
-            "-N",
-            "--N",
-            parser=_number,
-            metavar="NODES",
-            help="This is the master of a ring of so many nodes.",
-        ),
+        _option("N", parser=_number, metavar="NODES", help="This is the master of a ring of so many nodes."),
     ] = 0,
-    master: Annotated[
-        str, typer.Option("-master", "--master", metavar="HOST:PORT", help="Where the ring's master is.")
-    ] = "",
+    master: Annotated[str, _option("master", metavar="HOST:PORT", help="Where the ring's master is.")] = "",
     node_id: Annotated[
-        int,
-        typer.Option("-id", "--id", min=0, max=2**32 - 1, help="The place on the ring. 0: a random one."),
+        int, _option("id", min=0, max=2**32 - 1, help="The place on the ring. 0: a random one.")
     ] = 0,
     ids: Annotated[
-        int,
-        typer.Option(
-            "-ids", "--ids", min=1, max=MOST_IDS, help="Places on the ring; more share keys better."
-        ),
+        int, _option("ids", min=1, max=MOST_IDS, help="Places on the ring; more share keys better.")
     ] = 1,
-    join: Annotated[
-        bool, typer.Option("-join", "--join", help="Add this node to a ring that is running.")
-    ] = False,
+    join: Annotated[bool, _option("join", help="Add this node to a ring that is running.")] = False,
     caching: Annotated[
         bool,
         typer.Option(
@@ -70,36 +62,30 @@ def tribbler(
     ] = True,
     timelines_from: Annotated[
         int,
-        typer.Option(
-            "-timelines-from",
-            "--timelines-from",
+        _option(
+            "timelines-from",
             min=1,
             help="Users who follow so many get the feed that the pipeline's job timelines has made.",
         ),
     ] = 200,
     host: Annotated[
-        str, typer.Option("-host", "--host", help="The address to listen on, and to tell the other nodes.")
+        str, _option("host", help="The address to listen on, and to tell the other nodes.")
     ] = "localhost",
     data: Annotated[
-        Path | None,
-        typer.Option(
-            "-data", "--data", help=f"Where the node's data is. Default: {DIRECTORY}/tribbler-PORT."
-        ),
+        Path | None, _option("data", help=f"Where the node's data is. Default: {DIRECTORY}/tribbler-PORT.")
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option(
-            "-store",
-            "--store",
+        _option(
+            "store",
             metavar="DSN",
             help="The node's own store: this PostgreSQL, start none. Default: $NUNCIUS_STORE.",
         ),
     ] = None,
     max_memory: Annotated[
         int,
-        typer.Option(
-            "-max-memory",
-            "--max-memory",
+        _option(
+            "max-memory",
             min=16,
             metavar="MB",
             help="Memory for requests that are not answered and answers that clients have not read.",
@@ -107,39 +93,27 @@ def tribbler(
     ] = 512,
     greeting_seconds: Annotated[
         float,
-        typer.Option(
-            "-greeting-seconds",
-            "--greeting-seconds",
+        _option(
+            "greeting-seconds",
             min=0.1,
             help="How long a new connection may take to its first complete request.",
         ),
     ] = 10.0,
     progress_seconds: Annotated[
         float,
-        typer.Option(
-            "-progress-seconds",
-            "--progress-seconds",
+        _option(
+            "progress-seconds",
             min=0.1,
             help="How long a connection may send nothing in the middle of a request.",
         ),
     ] = 60.0,
     ready_file: Annotated[
-        Path | None,
-        typer.Option(
-            "-ready-file", "--ready-file", help="Written when the port is open, as by `nuncius up`."
-        ),
+        Path | None, _option("ready-file", help="Written when the port is open, as by `nuncius up`.")
     ] = None,
-    log_level: Annotated[
-        LogLevel, typer.Option("-log-level", "--log-level", help="How much to log.")
-    ] = LogLevel.WARNING,
-    log_format: Annotated[
-        LogFormat, typer.Option("-log-format", "--log-format", help="How to log.")
-    ] = LogFormat.TEXT,
+    log_level: Annotated[LogLevel, _option("log-level", help="How much to log.")] = LogLevel.WARNING,
+    log_format: Annotated[LogFormat, _option("log-format", help="How to log.")] = LogFormat.TEXT,
     on_leash: Annotated[
-        bool,
-        typer.Option(
-            "-on-leash", "--on-leash", hidden=True, help="Say on stdout when ready; stop when stdin ends."
-        ),
+        bool, _option("on-leash", hidden=True, help="Say on stdout when ready; stop when stdin ends.")
     ] = False,
 ) -> None:
     """Start a Tribbler server: a node of a ring of key-value stores. Without -master it is the master."""
@@ -163,9 +137,7 @@ def tribbler(
         ring = RingSettings(node_id, count or 1, elsewhere, ids, join, caching, timelines_from)
         # Import it while PostgreSQL starts.
         threading.Thread(target=importlib.import_module, args=("nuncius.doors.tribbler.door",)).start()
-        if store is None:
-            data = (data or _data_dir(port)).absolute()
-            store = stack.enter_context(embedding.hosted(data)).dsn
+        store, data = stack.enter_context(embedding.opened(data or _data_dir(port), store))
         from nuncius.doors.tribbler.door import NotInRing
 
         doors = node.Ports(None, None, None, None, port)
@@ -179,7 +151,7 @@ def tribbler(
             progress_seconds=progress_seconds,
             on_leash=on_leash,
         )
-        announce = ready.announcement(store, file=ready_file, data_dir=data, on_leash=on_leash)
+        announce = ready.Announcement(store, file=ready_file, data_dir=data, on_leash=on_leash)
         try:
             node.run(settings, announce, listening.sockets[0])
         except NotInRing as error:

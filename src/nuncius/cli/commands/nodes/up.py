@@ -8,35 +8,10 @@ from typing import Annotated
 
 import typer
 
-from nuncius.cli.commands.nodes.options import (
-    AllowOrigin,
-    GreetingSeconds,
-    Host,
-    HowMuchToLog,
-    HowToLog,
-    InactiveAfter,
-    LogFormat,
-    LogLevel,
-    MaxBatch,
-    MaxBody,
-    MaxMemory,
-    OnLeash,
-    PartitionThreshold,
-    ProgressSeconds,
-    QueueDialect,
-    ReadyFile,
-    StoreTimeout,
-    TrustedProxy,
-    addresses,
-    begin,
-    origins,
-    port,
-    remove_stale,
-)
+from nuncius.cli.commands.nodes.options import NODE_OPTIONS, NodeOptions, TrustedProxy, addresses, ports
 from nuncius.cli.stores import one_store
-from nuncius.cluster.dialects import Dialect
 from nuncius.node import listeners
-from nuncius.store import environment
+from nuncius.node.starting import begin, remove_stale
 
 
 def register(app: typer.Typer) -> None:
@@ -48,15 +23,13 @@ def up(
         Path | None,
         typer.Option(
             help="Where the embedded PostgreSQL keeps its data. Default: $NUNCIUS_DATA_DIR, "
-            "or nuncius in the user's data directory.",
+            "or nuncius in the user's data directory."
         ),
     ] = None,
     store: Annotated[
         str | None,
         typer.Option(metavar="DSN", help="Use this PostgreSQL, start none. Default: $NUNCIUS_STORE."),
     ] = None,
-    ready_file: ReadyFile = None,
-    host: Host = "127.0.0.1",
     telesto_port: Annotated[
         str,
         typer.Option(
@@ -70,8 +43,7 @@ def up(
         str, typer.Option(metavar="PORT", help="For ZeroMQ. 0: any free one; off: closed.")
     ] = "5555",
     http_port: Annotated[
-        str,
-        typer.Option(metavar="PORT", help="For HTTP and WebSockets. 0: any free one; off: closed."),
+        str, typer.Option(metavar="PORT", help="For HTTP and WebSockets. 0: any free one; off: closed.")
     ] = "5000",
     tribbler_port: Annotated[
         str, typer.Option(metavar="PORT", help="For Tribbler (Go RPC). 0: any free one; off: closed.")
@@ -93,84 +65,59 @@ def up(
         Path | None,
         typer.Option(metavar="DIR", help="Write what every Telesto request took to Parquet files here."),
     ] = None,
-    max_body: MaxBody = 8 << 20,
-    max_batch: MaxBatch = 10_000,
     max_connections: Annotated[int, typer.Option(min=1, help="Connections of a door, at most.")] = 10_000,
-    max_memory: MaxMemory = 512,
-    greeting_seconds: GreetingSeconds = 10.0,
-    progress_seconds: ProgressSeconds = 60.0,
     max_attempts: Annotated[
         int, typer.Option(min=1, max=10_000, help="Failed deliveries that make a message a dead letter.")
     ] = 10,
     retry_delay: Annotated[
         float, typer.Option(min=0, max=86_400, help="Seconds from a failed delivery to the next.")
     ] = 2.0,
-    partition_threshold: PartitionThreshold = 1_000_000,
-    inactive_after: InactiveAfter = 300.0,
-    queue_dialect: QueueDialect = Dialect.AUTO,
-    store_timeout: StoreTimeout = 10.0,
-    allow_origin: AllowOrigin = None,
     trusted_proxy: TrustedProxy = None,
     read_only_console: Annotated[
         bool, typer.Option("--read-only-console", help="The console at /console shows and changes nothing.")
     ] = False,
-    log_level: HowMuchToLog = LogLevel.WARNING,
-    log_format: HowToLog = LogFormat.TEXT,
-    on_leash: OnLeash = False,
+    options: NodeOptions = NODE_OPTIONS,
 ) -> None:
     """Start a node. Ctrl-C or SIGTERM stops it, after it has answered what it accepted."""
     data_dir, store = one_store(data_dir, store)
     if store is not None and store_port is not None:
         raise typer.BadParameter("is for the embedded server only", param_hint="--store-port")
-    numbers = {
-        "telesto": port("--telesto-port", telesto_port),
-        "stomp": port("--stomp-port", stomp_port),
-        "zeromq": port("--zeromq-port", zeromq_port),
-        "http": port("--http-port", http_port),
-        "tribbler": port("--tribbler-port", tribbler_port),
-    }
-    sites = origins(allow_origin or ())
+    numbers = ports(
+        telesto=telesto_port, stomp=stomp_port, zeromq=zeromq_port, http=http_port, tribbler=tribbler_port
+    )
     proxies = addresses(trusted_proxy)
-    remove_stale(ready_file)
+    shared = options.settings()
+    remove_stale(options.ready_file)
     with contextlib.ExitStack() as stack:
-        listening = stack.enter_context(listeners.opened(host, numbers, workers))
+        listening = stack.enter_context(listeners.opened(options.host, numbers, workers))
         from nuncius.node import embedding, node, ready
 
-        begin(log_level, log_format)
+        begin(options.log_level, options.log_format)
         if store is None:
             # Import it while PostgreSQL starts.
             threading.Thread(target=importlib.import_module, args=("nuncius.broker",)).start()
-            data_dir = (data_dir or environment.default_data_dir()).absolute()
-            server = stack.enter_context(embedding.hosted(data_dir, tcp_port=store_port))
-            store = server.dsn
+        store, data_dir = stack.enter_context(embedding.opened(data_dir, store, tcp_port=store_port))
         traces = None if trace is None else str(trace.absolute())
         settings = node.NodeSettings(
             store,
-            host,
-            node.Ports(**listening.ports),
-            traces,
-            hold_ms / 1000,
-            max_body,
-            max_batch,
-            max_connections,
-            max_memory=max_memory,
-            greeting_seconds=greeting_seconds,
-            progress_seconds=progress_seconds,
+            ports=node.Ports(**listening.ports),
+            trace=traces,
+            hold=hold_ms / 1000,
+            max_connections=max_connections,
             max_attempts=max_attempts,
             retry_delay=retry_delay,
-            partition_threshold=partition_threshold,
-            inactive_after=inactive_after,
-            queue_dialect=queue_dialect,
-            store_timeout=store_timeout,
             read_only_console=read_only_console,
-            allowed_origins=sites,
             trusted_proxies=proxies,
-            on_leash=on_leash,
+            **shared,
         )
-        announce = ready.announcement(store, file=ready_file, data_dir=data_dir, on_leash=on_leash)
+        announce = ready.Announcement(
+            store, file=options.ready_file, data_dir=data_dir, on_leash=options.on_leash
+        )
         if workers == 1:
             node.run(settings, announce, listening.sockets[0])
         else:
             from nuncius.node import supervisor
 
-            supervisor.run(settings, listening, announce, log_level=log_level, log_format=log_format)
+            supervisor.run(
+                settings, listening, announce, log_level=options.log_level, log_format=options.log_format
+            )

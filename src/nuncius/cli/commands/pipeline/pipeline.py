@@ -188,13 +188,9 @@ def _opened(store: str | None, data_dir: Path | None) -> Iterator[tuple[str, Pat
     from nuncius.node import embedding, logs
 
     logs.configure()
-    with contextlib.ExitStack() as stack:
-        directory = None
-        if store is None:
-            directory = (data_dir or environment.default_data_dir()).absolute()
-            store = stack.enter_context(embedding.hosted(directory)).dsn
-        asyncio.run(_migrate(store))
-        yield store, directory
+    with embedding.opened(data_dir, store) as (dsn, directory):
+        asyncio.run(_migrate(dsn))
+        yield dsn, directory
 
 
 async def _migrate(dsn: str) -> None:

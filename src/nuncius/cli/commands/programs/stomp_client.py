@@ -18,11 +18,11 @@ from nuncius.doors.stomp import slim_codec
 from nuncius.node.logs import escape
 
 TOPICS = ("news", "stocks")  # for even and odd message numbers
-NOBODYS = "nobody subscribes to this"
+REFUSED = "nobody subscribes to this"  # no valid destination
 MAX_FRAME = 16 << 20
 
 
-class Failed(Exception):
+class TrialFailed(Exception):
     """The server violated the protocol. The message says how."""
 
 
@@ -45,10 +45,10 @@ def stomp_client(
 
     try:
         verdict = asyncio.run(Trial(name, count, timeout).run(host, port))
-    except (Failed, OSError) as error:
-        text = str(error) if isinstance(error, Failed) else f"cannot connect: {explain(error)}"
+    except (TrialFailed, OSError) as error:
+        text = str(error) if isinstance(error, TrialFailed) else f"cannot connect: {explain(error)}"
         sys.stderr.write(f"nuncius: {escape(text)}\n")
-        raise typer.Exit(FAILED if isinstance(error, Failed) else NO_CONNECTION) from None
+        raise typer.Exit(FAILED if isinstance(error, TrialFailed) else NO_CONNECTION) from None
     typer.echo(verdict)
 
 
@@ -67,7 +67,7 @@ class Trial:
             for topic in reversed(TOPICS):
                 subscriber.write(slim_codec.subscribe(topic))
             # SUBSCRIBE has no answer. Frames are handled in order: the error of a failing SEND confirms it.
-            subscriber.write(slim_codec.send(NOBODYS, b"?"))
+            subscriber.write(slim_codec.send(REFUSED, b"?"))
             await self._until_error(subscriber)
             async with self._connected(host, port) as sender:
                 await _both(self._send(sender), self._receive_all(subscriber))
@@ -76,36 +76,36 @@ class Trial:
         return f"all {self._count} messages came, each topic in order, in {seconds:.2f} s{others}"
 
     @contextlib.asynccontextmanager
-    async def _connected(self, host: str, port: int) -> AsyncIterator["Connection"]:
+    async def _connected(self, host: str, port: int) -> AsyncIterator["SlimConnection"]:
         reader, writer = await asyncio.open_connection(host, port, limit=MAX_FRAME)
         try:
-            connection = Connection(reader, writer, self._timeout)
+            connection = SlimConnection(reader, writer, self._timeout)
             connection.write(slim_codec.connect(self._name))
             answer = await connection.frame(lambda: "an answer to CONNECT")
             if answer + b"\0" != slim_codec.CONNECTED:
-                raise Failed(f"CONNECT was answered with {answer[:100]!r}")
+                raise TrialFailed(f"CONNECT was answered with {answer[:100]!r}")
             yield connection
         finally:
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    async def _until_error(self, subscriber: "Connection") -> None:
+    async def _until_error(self, subscriber: "SlimConnection") -> None:
         while not (frame := await subscriber.frame(lambda: "an answer to a SEND that must fail")).startswith(
             b"ERROR\n"
         ):
             self._receive(frame)
 
-    async def _send(self, sender: "Connection") -> None:
+    async def _send(self, sender: "SlimConnection") -> None:
         for n in range(self._count):
             sender.write(slim_codec.send(TOPICS[n % 2], b"price: 22.%d" % n))
             await sender.drain()
         sender.write(slim_codec.DISCONNECT)
         answer = await sender.frame(lambda: "an answer to DISCONNECT")
         if answer + b"\0" != slim_codec.RECEIPT:
-            raise Failed(f"DISCONNECT was answered with {answer[:100]!r}")
+            raise TrialFailed(f"DISCONNECT was answered with {answer[:100]!r}")
 
-    async def _receive_all(self, subscriber: "Connection") -> None:
+    async def _receive_all(self, subscriber: "SlimConnection") -> None:
         while any(self._left.values()):
             self._receive(await subscriber.frame(self._missing))
 
@@ -119,14 +119,14 @@ class Trial:
                 else:
                     self._others += 1
                 return
-        raise Failed(f"the server sent {frame[:100]!r}")
+        raise TrialFailed(f"the server sent {frame[:100]!r}")
 
     def _missing(self) -> str:
         firsts = [f"'price: 22.{left[-1]}' of {topic}" for topic, left in self._left.items() if left]
         return f"{' and '.join(firsts)} ({sum(map(len, self._left.values()))} of {self._count} are missing)"
 
 
-class Connection:
+class SlimConnection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, timeout: float) -> None:
         self._reader = reader
         self._writer = writer
@@ -144,11 +144,11 @@ class Connection:
             async with asyncio.timeout(self._timeout):
                 return (await self._reader.readuntil(b"\0"))[:-1].lstrip(b"\n")
         except TimeoutError:
-            raise Failed(f"nothing came within {self._timeout:g} s; waiting for {what()}") from None
+            raise TrialFailed(f"nothing came within {self._timeout:g} s; waiting for {what()}") from None
         except (asyncio.IncompleteReadError, ConnectionError):
-            raise Failed(f"the server closed the connection; waiting for {what()}") from None
+            raise TrialFailed(f"the server closed the connection; waiting for {what()}") from None
         except asyncio.LimitOverrunError:
-            raise Failed("the server sent something that does not end") from None
+            raise TrialFailed("the server sent something that does not end") from None
 
 
 async def _both(*work: Coroutine[Any, Any, None]) -> None:

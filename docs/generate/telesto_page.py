@@ -1,10 +1,9 @@
-"""Make the tables of docs/doors/telesto.md from the table of packets.
+"""Write the tables of docs/doors/telesto.md from the table of packets.
 
-`python -m nuncius.doors.telesto.documentation docs/doors/telesto.md` brings the page up to date.
+Run it with `.venv/bin/python docs/generate/telesto_page.py`. A test fails if the page is out of date.
 """
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from nuncius.doors.telesto.table import (
     Request,
 )
 
+PAGE = Path(__file__).parents[1] / "doors" / "telesto.md"
 _GENERATED = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -68,5 +68,4 @@ def _kind(kind: Any) -> str:
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    path.write_text(up_to_date(path.read_text("utf-8")), "utf-8")
+    PAGE.write_text(up_to_date(PAGE.read_text("utf-8")), "utf-8")

@@ -1,13 +1,10 @@
-"""Make the tables of docs/protocol.md from the packets, so that they match.
+"""Write the tables of docs/protocol.md from the packets, between the two marks in the page.
 
-    python -m nuncius.doors.native.documentation docs/protocol.md
-
-rewrites them between the two marks in the page. A test fails if the page is out of date.
+Run it with `.venv/bin/python docs/generate/protocol_page.py`. A test fails if the page is out of date.
 """
 
 import inspect
 import re
-import sys
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -17,6 +14,7 @@ import msgspec
 from nuncius.wire import packets
 from nuncius.wire.packets import ANSWERS, REQUESTS, ErrorCode, Packet
 
+PAGE = Path(__file__).parents[1] / "protocol.md"
 BEGIN, END = "<!-- begin: made from packets.py -->", "<!-- end -->"
 
 # The group of a packet is the first digit of its id.
@@ -97,7 +95,7 @@ def errors() -> list[tuple[int, str, str]]:
     return [(int(code), name, meaning) for name, code, meaning in lines]
 
 
-def fill_in(page: str) -> str:
+def up_to_date(page: str) -> str:
     """Return the page with current tables between its marks."""
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)
@@ -151,10 +149,5 @@ def _meaning(struct: type[msgspec.Struct]) -> str:
     return " ".join((text or "").split()).replace("|", "\\|")
 
 
-def main() -> None:
-    path = Path(sys.argv[1])
-    path.write_text(fill_in(path.read_text("utf-8")), "utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    PAGE.write_text(up_to_date(PAGE.read_text("utf-8")), "utf-8")
