@@ -51,9 +51,9 @@ class App:
         path: bytes = scope["raw_path"]
         if path.startswith(b"//"):  # from a client whose base URL ends with a slash
             path = b"/" + path.lstrip(b"/")
-        if self._shares and not is_console(path):
-            send = cors.sharing(self._origins, scope, send)
         exchange = Exchange(scope, receive, send, self._desk.broker.pressure, self._desk.closing)
+        if self._shares and not is_console(path):
+            exchange.share = cors.sharing(self._origins, scope)
         methods = self._fixed.get(path)
         refusal = self._refusal(scope)
         name = UNKNOWN

@@ -37,12 +37,14 @@ class Exchange:
     __slots__ = (
         "_accepted",
         "_connection",
+        "_cycle",
         "_receive",
         "_send",
         "begun",
         "closing",
         "pressure",
         "scope",
+        "share",
         "status",
     )
 
@@ -51,11 +53,14 @@ class Exchange:
     ) -> None:
         self.scope = scope
         self._connection: WatchedHttp = scope[CONNECTION]
+        self._cycle: Any = self._connection.answering
         self._accepted = 0
         self._receive = receive
         self._send = send
         self.pressure = pressure
         self.closing = closing
+        self.share: Callable[[Headers], Headers] | None = None
+        """Adds the headers with which pages of another site may read the answer."""
         self.begun = False
         self.status = 500
 
@@ -103,8 +108,9 @@ class Exchange:
                 if name == b"content-encoding":
                     body = await codings.decoded(body, self._codings(), most, self._connection.footprint)
                     break
-        self._accepted = len(body)
-        self.pressure.add(len(body))
+        if body:
+            self._accepted = len(body)
+            self.pressure.add(len(body))
         return body
 
     def _codings(self) -> str:
@@ -114,8 +120,9 @@ class Exchange:
 
     def done(self) -> None:
         """Stop counting the request as open."""
-        self.pressure.remove(self._accepted)
-        self._accepted = 0
+        if self._accepted:
+            self.pressure.remove(self._accepted)
+            self._accepted = 0
 
     @property
     def replies(self) -> Replies:
@@ -168,31 +175,32 @@ class Exchange:
             if accepted is not None and codings.accepts_gzip(accepted):
                 content = await codings.compressed(content)
                 headers.append(codings.GZIPPED)
-        self.begun = True
-        self.status = status
         size = b"%d" % len(content)
-        await self._send(
-            {
-                "type": "http.response.start",
-                "status": status,
-                "headers": [(b"content-type", content_type), (b"content-length", size), *headers],
-            }
-        )
-        await self._send({"type": "http.response.body", "body": content})
+        head = ((b"content-type", content_type), (b"content-length", size), *headers)
+        await self._answer(status, head, content)
 
     async def nothing(self, status: int, headers: Headers = ()) -> None:
         """Send an answer without a body, which may not even have a content-length of 0."""
+        await self._answer(status, headers, b"")
+
+    async def _answer(self, status: int, headers: Headers, content: bytes) -> None:
         self.begun = True
         self.status = status
-        await self._send({"type": "http.response.start", "status": status, "headers": [*headers]})
-        await self._send({"type": "http.response.body", "body": b""})
+        connection = self._connection
+        if connection.flow.write_paused:
+            await connection.flow.drain()
+        connection.answer(
+            self._cycle, status, headers if self.share is None else self.share(headers), content
+        )
 
     async def begin(self, status: int, content_type: bytes, headers: Headers = ()) -> None:
         """Begin a streamed answer."""
         self.begun = True
         self.status = status
-        head = {"type": "http.response.start", "status": status}
-        await self._send({**head, "headers": [(b"content-type", content_type), *headers]})
+        headers = [(b"content-type", content_type), *headers]
+        if self.share is not None:
+            headers = self.share(headers)
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def more(self, content: bytes) -> None:
         """Send a piece of a streamed answer. Wait while the client does not keep up."""

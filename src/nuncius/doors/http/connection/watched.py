@@ -4,11 +4,13 @@ uvicorn would wait for the second half of a request for ever, and keep all data 
 """
 
 import asyncio
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 import msgspec
 from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from nuncius.broker import Broker
@@ -18,6 +20,8 @@ from nuncius.doors.http.errors import Problem, Word
 from nuncius.doors.http.exchange import CONNECTION, Disconnected
 from nuncius.doors.replies import Replies
 
+KEEP_ALIVE_SECONDS = 5.0
+"""A connection that is idle for longer is closed."""
 _TIMEOUT: tuple[bytes, Word] = (b"408 Request Timeout", "timeout")
 _NO_ROOM: tuple[bytes, Word] = (b"503 Service Unavailable", "unavailable")
 _LAST_ANSWER = (
@@ -32,12 +36,13 @@ class WatchedHttp(HttpToolsProtocol):
         self._watch = watch
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._began_at = self._heard_at = self.loop.time()
+        self.since = self.heard_at = self.loop.time()
         self.bytes_in = 0
         self.unfinished = 0
         """Bytes since a head, a piece of a body or a request last ended."""
         self._has_asked = False
-        self._answering: RequestResponseCycle | None = None
+        self.answering: RequestResponseCycle | None = None
+        self._answered_at = 0.0
         self._corked = Corked(transport)
         self.footprint = Footprint(self._broker.pressure, transport, self._passed, self._cut_off)
         self._corked.footprint = self.footprint
@@ -50,13 +55,13 @@ class WatchedHttp(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Mark the request being answered as disconnected, too: uvicorn marks only the last one."""
         self.pipeline.clear()
-        if self._answering is not None:
-            self._answering.disconnected = True
+        if self.answering is not None:
+            self.answering.disconnected = True
         super().connection_lost(exc)
         self._corked.end()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._answering = cycle
+        self.answering = cycle
         super()._start_asgi_task(cycle, app)
 
     def is_stalled(self) -> bool:
@@ -68,14 +73,44 @@ class WatchedHttp(HttpToolsProtocol):
         if self.flow.write_paused:
             await self.flow.drain()
         if self.transport.is_closing():
-            if self._answering is not None:  # otherwise uvicorn reports a missing answer
-                self._answering.disconnected = True
+            if self.answering is not None:  # otherwise uvicorn reports a missing answer
+                self.answering.disconnected = True
             raise Disconnected
 
     def arrived(self, size: int) -> None:
         self.bytes_in += size
         self.unfinished += size
-        self._heard_at = self.loop.time()
+        self.heard_at = self.loop.time()
+
+    def answer(
+        self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]], content: bytes
+    ) -> None:
+        """Send a whole answer. uvicorn's `send` needs two calls for it, and checks each header."""
+        if cycle.disconnected:
+            return
+        head = [STATUS_LINE[status]]
+        for name, value in chain(cycle.default_headers, headers):
+            head += (name, b": ", value, b"\r\n")
+        head.append(b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n")
+        self._corked.write(b"".join(head))
+        if content and cycle.scope["method"] != "HEAD":
+            self._corked.write(content)
+        cycle.waiting_for_100_continue = False
+        cycle.response_started = cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self._corked.close()
+        cycle.on_response()
+
+    def on_response_complete(self) -> None:
+        """Begin with the next request. A timer for each idle connection, as uvicorn has, costs more than the
+        check in `look`."""
+        self._answered_at = self.loop.time()
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -108,16 +143,23 @@ class WatchedHttp(HttpToolsProtocol):
         elif footprint.is_stalled(now):
             footprint.cut_off(STALLED)
         elif not self._has_asked:
-            if now - self._began_at > limits.greeting_seconds:
+            if now - self.since > limits.greeting_seconds:
                 footprint.cut_off(LATE)
-        elif self._is_in_a_request() and now - self._heard_at > limits.progress_seconds:
+        elif self._is_in_a_request() and now - self.heard_at > limits.progress_seconds:
             footprint.cut_off(STOPPED)
+        elif self._is_idle(now):
+            self.transport.close()
 
     def _is_in_a_request(self) -> bool:
         """Return whether the rest of a request is missing although the client could send it."""
         if self.cycle.response_complete:
             return self.unfinished > 0
         return self.cycle.more_body and not self.flow.read_paused
+
+    def _is_idle(self, now: float) -> bool:
+        """Return whether all requests were answered a while ago and none has begun."""
+        is_answered = self.cycle.response_complete and not self.unfinished
+        return is_answered and now - self._answered_at > KEEP_ALIVE_SECONDS
 
     def _passed(self) -> int:
         return self.bytes_in + self._corked.bytes_out

@@ -47,11 +47,9 @@ class HttpConnection(WatchedHttp):
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         self.number = next(self._numbers)
-        self.since = self.heard = time.time()
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        self.heard = time.time()
         self.arrived(len(data))
         is_body = getattr(self.cycle, "more_body", False)  # no cycle before the first request
         super().data_received(data if is_body else declined(data))
@@ -93,9 +91,19 @@ class HttpConnection(WatchedHttp):
         return is_poll or is_console(path.encode())
 
     def describe(self) -> ConnectionFacts:
+        wall = time.time() - self.loop.time()
         peer = f"{self.client[0]}:{self.client[1]}" if self.client else ""
         return ConnectionFacts(
-            f"{DOOR}-{self.number}", DOOR, peer, DOOR, "", "full", self.since, self.heard, self.bytes_in, None
+            f"{DOOR}-{self.number}",
+            DOOR,
+            peer,
+            DOOR,
+            "",
+            "full",
+            wall + self.since,
+            wall + self.heard_at,
+            self.bytes_in,
+            None,
         )
 
 
