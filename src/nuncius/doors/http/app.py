@@ -12,7 +12,7 @@ from nuncius.doors.http.exchange import Disconnected, Exchange, Receive, Scope, 
 from nuncius.doors.http.fixed import OTHER, endpoints
 from nuncius.doors.http.queue_report import report
 from nuncius.doors.http.web import cors
-from nuncius.doors.http.web.console import Console, is_console
+from nuncius.doors.http.web.console import ConsoleProxy, is_console
 from nuncius.doors.http.web.origins import Origins
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class App:
         desk: Desk,
         operations: Sequence[Operation],
         websockets: WebSockets,
-        console: Console | None = None,
+        console: ConsoleProxy | None = None,
         origins: Origins | None = None,
         dialect: Dialect = Dialect.AUTO,
     ) -> None:
@@ -67,8 +67,7 @@ class App:
                 name = await self._operate(exchange, path)
             elif self._console is not None and is_console(path):
                 name = "/console"
-                exchange.begun = True
-                exchange.status = await self._console.http(scope, receive, send)
+                await self._console.pass_on(exchange)
             else:
                 await report.refuse(exchange, "There is nothing at this path; see /docs", 404)
         except Disconnected:

@@ -27,7 +27,7 @@ from nuncius.doors.http.queue_report.growth import Growth
 from nuncius.doors.http.v1 import routes as v1
 from nuncius.doors.http.watching import connections, consumers, stats
 from nuncius.doors.http.watching.metrics import Metrics
-from nuncius.doors.http.web.console import Console
+from nuncius.doors.http.web.console import ConsoleProxy
 from nuncius.doors.http.web.origins import Origins
 from nuncius.doors.http.websocket import carry
 from nuncius.doors.listening import BACKLOG, listen, port_of
@@ -76,10 +76,10 @@ class HttpDoor:
         routes = [WebSocketRoute(each.path, self._endpoint(each)) for each in websockets]
         self._origins = Origins(allowed_origins)
         proxies = Proxies(trusted_proxies)
-        console = None if console_port is None else Console(console_port, self._origins, proxies)
-        if console is not None:
-            routes.append(WebSocketRoute("/console/{rest:path}", console.websocket))
-        self._app = App(self.desk, v1.OPERATIONS, Router(routes), console, self._origins, dialect)
+        self._console = None if console_port is None else ConsoleProxy(console_port, self._origins, proxies)
+        if self._console is not None:
+            routes.append(WebSocketRoute("/console/{rest:path}", self._console.websocket))
+        self._app = App(self.desk, v1.OPERATIONS, Router(routes), self._console, self._origins, dialect)
         self._server: _Server | None = None
         self._watch = Watch(broker.limits, lambda: self._there)
         self._serving: asyncio.Task[None] | None = None
@@ -137,6 +137,8 @@ class HttpDoor:
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             await self._serving
+        if self._console is not None:
+            self._console.close()
         self._watch.end()
 
     def _endpoint(self, each: WebSocketPath):  # type: ignore[no-untyped-def]

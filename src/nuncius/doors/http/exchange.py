@@ -21,6 +21,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Sequence[tuple[bytes, bytes]]
 
 JSON = b"application/json"
+TEXT = b"text/plain; charset=utf-8"
 MAX_QUERY_FIELDS = 100
 REFUSED = 400  # from this status on an answer is an error: short, and often read by programs without gzip
 CONNECTION = "nuncius.connection"
@@ -36,12 +37,12 @@ class Disconnected(Exception):
 class Exchange:
     __slots__ = (
         "_accepted",
-        "_connection",
-        "_cycle",
         "_receive",
         "_send",
         "begun",
         "closing",
+        "connection",
+        "cycle",
         "pressure",
         "scope",
         "share",
@@ -52,8 +53,8 @@ class Exchange:
         self, scope: Scope, receive: Receive, send: Send, pressure: Pressure, closing: asyncio.Event
     ) -> None:
         self.scope = scope
-        self._connection: WatchedHttp = scope[CONNECTION]
-        self._cycle: Any = self._connection.answering
+        self.connection: WatchedHttp = scope[CONNECTION]
+        self.cycle: Any = self.connection.answering
         self._accepted = 0
         self._receive = receive
         self._send = send
@@ -96,8 +97,8 @@ class Exchange:
         overloaded."""
         if self.pressure.is_high:
             await self._relieved()
-        if self._connection.is_stalled():
-            await self._connection.writable()
+        if self.connection.is_stalled():
+            await self.connection.writable()
         body, more = await self._piece()
         if more:
             body = await self._with_the_rest(body, most)
@@ -106,7 +107,7 @@ class Exchange:
         if body and is_wanted:
             for name, _ in self.scope["headers"]:
                 if name == b"content-encoding":
-                    body = await codings.decoded(body, self._codings(), most, self._connection.footprint)
+                    body = await codings.decoded(body, self._codings(), most, self.connection.footprint)
                     break
         if body:
             self._accepted = len(body)
@@ -127,7 +128,7 @@ class Exchange:
     @property
     def replies(self) -> Replies:
         """The connection's limit on concurrent lookups of large answers."""
-        return self._connection.replies
+        return self.connection.replies
 
     async def _piece(self) -> tuple[bytes, bool]:
         """Return the next piece of the body, and whether there is more."""
@@ -139,7 +140,7 @@ class Exchange:
     async def _with_the_rest(self, first: bytes, most: int) -> bytes:
         """Return the body that begins with `first`; if it is too large, only enough of it to tell."""
         parts, size, more = [first], len(first), True
-        footprint = self._connection.footprint
+        footprint = self.connection.footprint
         try:
             while more and size <= most:
                 footprint.begin(size)
@@ -186,12 +187,10 @@ class Exchange:
     async def _answer(self, status: int, headers: Headers, content: bytes) -> None:
         self.begun = True
         self.status = status
-        connection = self._connection
+        connection = self.connection
         if connection.flow.write_paused:
             await connection.flow.drain()
-        connection.answer(
-            self._cycle, status, headers if self.share is None else self.share(headers), content
-        )
+        connection.answer(self.cycle, status, headers if self.share is None else self.share(headers), content)
 
     async def begin(self, status: int, content_type: bytes, headers: Headers = ()) -> None:
         """Begin a streamed answer."""

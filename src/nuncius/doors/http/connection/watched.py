@@ -14,7 +14,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from nuncius.broker import Broker
-from nuncius.broker.footprint import LATE, SMALL, STALLED, STOPPED, Footprint, Watch, cut_offs
+from nuncius.broker.footprint import LATE, SMALL, STOPPED, Footprint, Watch, cut_offs
+from nuncius.cluster.reverse_proxy.upstream import Upstream
 from nuncius.doors.http.connection.corked import Corked
 from nuncius.doors.http.errors import Problem, Word
 from nuncius.doors.http.exchange import CONNECTION, Disconnected
@@ -43,6 +44,8 @@ class WatchedHttp(HttpToolsProtocol):
         self._has_asked = False
         self.answering: RequestResponseCycle | None = None
         self._answered_at = 0.0
+        self.upstream: Upstream | None = None
+        """The connection whose answer is passed on."""
         self._corked = Corked(transport)
         self.footprint = Footprint(self._broker.pressure, transport, self._passed, self._cut_off)
         self._corked.footprint = self.footprint
@@ -95,6 +98,14 @@ class WatchedHttp(HttpToolsProtocol):
         self._corked.write(b"".join(head))
         if content and cycle.scope["method"] != "HEAD":
             self._corked.write(content)
+        self.end_answer(cycle)
+
+    def pass_on(self, cycle: RequestResponseCycle, data: bytes) -> None:
+        """Send a piece of an answer that another server has written."""
+        cycle.response_started = True
+        self._corked.write(data)
+
+    def end_answer(self, cycle: RequestResponseCycle) -> None:
         cycle.waiting_for_100_continue = False
         cycle.response_started = cycle.response_complete = True
         cycle.message_event.set()
@@ -129,26 +140,29 @@ class WatchedHttp(HttpToolsProtocol):
         self.unfinished = 0
         super().on_message_complete()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self.upstream is not None:
+            self.upstream.pause()
+
     def resume_writing(self) -> None:
         self.footprint.measure()
         super().resume_writing()
+        if self.upstream is not None:
+            self.upstream.resume()
 
     def look(self, now: float) -> None:
         """End the connection if it has run out of time; see `Watch`."""
-        footprint, limits = self.footprint, self._broker.limits
-        footprint.look(now)
-        if self.transport.is_closing():
-            if footprint.is_stuck(now):
-                self.transport.abort()
-        elif footprint.is_stalled(now):
-            footprint.cut_off(STALLED)
-        elif not self._has_asked:
-            if now - self.since > limits.greeting_seconds:
-                footprint.cut_off(LATE)
-        elif self._is_in_a_request() and now - self.heard_at > limits.progress_seconds:
-            footprint.cut_off(STOPPED)
-        elif self._is_idle(now):
+        if self._has_asked and self._is_idle(now):
             self.transport.close()
+        is_due = self._has_asked and self._is_in_a_request()
+        self.footprint.check(
+            now,
+            self._broker.limits,
+            self.transport,
+            greeting_since=None if self._has_asked else self.since,
+            progress_since=self.heard_at if is_due else None,
+        )
 
     def _is_in_a_request(self) -> bool:
         """Return whether the rest of a request is missing although the client could send it."""
@@ -235,19 +249,14 @@ class WatchedWebSocket(WebSocketsSansIOProtocol):
 
     def look(self, now: float) -> None:
         """End the connection if it has run out of time; see `Watch`."""
-        footprint = self.footprint
-        footprint.look(now)
-        if self.transport.is_closing():
-            if footprint.is_stuck(now):
-                self.transport.abort()
-        elif footprint.is_stalled(now):
-            footprint.cut_off(STALLED)
-        elif (
-            footprint.incomplete
-            and not self.read_paused
-            and now - self._heard_at > self._broker.limits.progress_seconds
-        ):
-            footprint.cut_off(STOPPED)
+        is_due = self.footprint.incomplete and not self.read_paused
+        self.footprint.check(
+            now,
+            self._broker.limits,
+            self.transport,
+            greeting_since=None,
+            progress_since=self._heard_at if is_due else None,
+        )
 
     def _passed(self) -> int:
         return self._bytes_in + self._corked.bytes_out
