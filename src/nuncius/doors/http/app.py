@@ -42,16 +42,16 @@ class App:
         self._shares = self._origins.has_named
         self._fixed = endpoints(desk, operations, dialect)
         self._count = desk.metrics.requests.count
+        self._pressure = desk.broker.pressure
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._open(scope, receive, send)
             return
         start = time.perf_counter()
-        path: bytes = scope["raw_path"]
-        if path.startswith(b"//"):  # from a client whose base URL ends with a slash
-            path = b"/" + path.lstrip(b"/")
-        exchange = Exchange(scope, receive, send, self._desk.broker.pressure, self._desk.closing)
+        raw: bytes = scope["raw_path"]  # with two slashes if the client's base URL ends with one
+        path = b"/" + raw.lstrip(b"/") if raw.startswith(b"//") else raw
+        exchange = Exchange(scope, receive, send, self._pressure, self._desk.closing)
         if self._shares and not is_console(path):
             exchange.share = cors.sharing(self._origins, scope)
         methods = self._fixed.get(path)
@@ -81,7 +81,8 @@ class App:
             text = "a fault of the node; its log says more"
             await _refuse(exchange, path, Failed(500, "internal", text))
         finally:
-            exchange.done()
+            if exchange.accepted:
+                exchange.done()
         self._count(DOOR, name, exchange.status, time.perf_counter() - start)
 
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,7 +94,7 @@ class App:
     async def _operate(self, exchange: Exchange, path: bytes) -> str:
         name = UNKNOWN
         try:
-            operation, values = self._router.find(exchange.method, path)
+            operation, values = self._router.find(exchange.scope["method"], path)
             name = operation.path
             await operation.carry_out(self._desk, exchange, values)
         except EXPECTED as error:

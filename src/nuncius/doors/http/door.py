@@ -21,7 +21,8 @@ from nuncius.cluster.members import Members
 from nuncius.cluster.proxies import Proxies
 from nuncius.doors.http import ring
 from nuncius.doors.http.app import App
-from nuncius.doors.http.connection.watched import WatchedWebSocket
+from nuncius.doors.http.connection.http import HttpConnection
+from nuncius.doors.http.connection.websocket import WebSocketConnection
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.queue_report.growth import Growth
 from nuncius.doors.http.v1 import routes as v1
@@ -96,8 +97,8 @@ class HttpDoor:
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            http=partial(connections.HttpConnection, self._broker, self._watch),  # type: ignore[arg-type]
-            ws=partial(WatchedWebSocket, self._broker),  # type: ignore[arg-type]
+            http=partial(HttpConnection, self._broker, self._watch),  # type: ignore[arg-type]
+            ws=partial(WebSocketConnection, self._broker),  # type: ignore[arg-type]
             ws_per_message_deflate=False,  # a little traffic saved for much work and memory
             limit_concurrency=self._max_connections,
             ws_max_size=self._broker.limits.max_body + (64 << 10),

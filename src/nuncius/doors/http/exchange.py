@@ -13,7 +13,7 @@ from nuncius.doors.http.connection.codings import WORTHWHILE
 from nuncius.doors.replies import Replies
 
 if TYPE_CHECKING:
-    from nuncius.doors.http.connection.watched import WatchedHttp
+    from nuncius.doors.http.connection.http import HttpConnection
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -36,13 +36,14 @@ class Disconnected(Exception):
 
 class Exchange:
     __slots__ = (
-        "_accepted",
         "_receive",
         "_send",
+        "accepted",
         "begun",
         "closing",
         "connection",
         "cycle",
+        "headers",
         "pressure",
         "scope",
         "share",
@@ -53,9 +54,11 @@ class Exchange:
         self, scope: Scope, receive: Receive, send: Send, pressure: Pressure, closing: asyncio.Event
     ) -> None:
         self.scope = scope
-        self.connection: WatchedHttp = scope[CONNECTION]
+        self.connection: HttpConnection = scope[CONNECTION]
         self.cycle: Any = self.connection.answering
-        self._accepted = 0
+        self.accepted = 0
+        self.headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))
+        """The first header of each (lower case) name."""
         self._receive = receive
         self._send = send
         self.pressure = pressure
@@ -71,10 +74,8 @@ class Exchange:
 
     def header(self, name: bytes) -> str | None:
         """Return the first header of that (lower case) name."""
-        for key, value in self.scope["headers"]:
-            if key == name:
-                return value.decode("latin-1")  # type: ignore[no-any-return]
-        return None
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
 
     def query(self) -> dict[str, str]:
         """Return the fields of the query string; of several with the same name the last."""
@@ -95,22 +96,22 @@ class Exchange:
     async def body(self, most: int, *, is_wanted: bool = True) -> bytes:
         """Return the whole body, without its content coding if `is_wanted`. Nothing is read while the node is
         overloaded."""
+        if self.connection.flow.write_paused:
+            await self.connection.writable()
         if self.pressure.is_high:
             await self._relieved()
-        if self.connection.is_stalled():
-            await self.connection.writable()
-        body, more = await self._piece()
-        if more:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        body: bytes = message["body"]
+        if message["more_body"]:
             body = await self._with_the_rest(body, most)
         if len(body) > most:
             raise TooLarge(f"the body of this request has at most {most} bytes")
-        if body and is_wanted:
-            for name, _ in self.scope["headers"]:
-                if name == b"content-encoding":
-                    body = await codings.decoded(body, self._codings(), most, self.connection.footprint)
-                    break
+        if body and is_wanted and b"content-encoding" in self.headers:
+            body = await codings.decoded(body, self._codings(), most, self.connection.footprint)
         if body:
-            self._accepted = len(body)
+            self.accepted = len(body)
             self.pressure.add(len(body))
         return body
 
@@ -121,21 +122,13 @@ class Exchange:
 
     def done(self) -> None:
         """Stop counting the request as open."""
-        if self._accepted:
-            self.pressure.remove(self._accepted)
-            self._accepted = 0
+        self.pressure.remove(self.accepted)
+        self.accepted = 0
 
     @property
     def replies(self) -> Replies:
         """The connection's limit on concurrent lookups of large answers."""
         return self.connection.replies
-
-    async def _piece(self) -> tuple[bytes, bool]:
-        """Return the next piece of the body, and whether there is more."""
-        message = await self._receive()
-        if message["type"] == "http.disconnect":
-            raise Disconnected
-        return message.get("body", b""), message.get("more_body", False)
 
     async def _with_the_rest(self, first: bytes, most: int) -> bytes:
         """Return the body that begins with `first`; if it is too large, only enough of it to tell."""
@@ -146,9 +139,12 @@ class Exchange:
                 footprint.begin(size)
                 if self.pressure.is_high:
                     await self._relieved()
-                piece, more = await self._piece()
-                parts.append(piece)
-                size += len(piece)
+                message = await self._receive()
+                if message["type"] == "http.disconnect":
+                    raise Disconnected
+                parts.append(message["body"])
+                size += len(parts[-1])
+                more = message["more_body"]
             return b"".join(parts)
         finally:
             footprint.begin(0)
@@ -187,6 +183,8 @@ class Exchange:
     async def _answer(self, status: int, headers: Headers, content: bytes) -> None:
         self.begun = True
         self.status = status
+        if self.accepted:
+            self.done()
         connection = self.connection
         if connection.flow.write_paused:
             await connection.flow.drain()

@@ -1,28 +1,35 @@
-"""Memory and deadlines of uvicorn's connections.
+"""HTTP connections of uvicorn's, within the node's limits on memory and time.
 
 uvicorn would wait for the second half of a request for ever, and keep all data that a client does not read.
+It writes the head and the body of an answer separately, and each write would be a system call; that is a good
+part of the cost of a small request.
 """
 
 import asyncio
 from collections.abc import Iterable
-from itertools import chain
+from http import HTTPStatus
+from itertools import chain, count
 from typing import Any
 
 import msgspec
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from nuncius.broker import Broker
-from nuncius.broker.footprint import LATE, SMALL, STOPPED, Footprint, Watch, cut_offs
+from nuncius.broker.footprint import LARGE, LATE, NO_TRANSPORT, SMALL, STOPPED, Footprint, Watch, cut_offs
+from nuncius.cluster.offers import OFFER, declined
 from nuncius.cluster.reverse_proxy.upstream import Upstream
-from nuncius.doors.http.connection.corked import Corked
+from nuncius.doors.http.connection import malformed
+from nuncius.doors.http.connection.malformed import MalformedRequests
 from nuncius.doors.http.errors import Problem, Word
 from nuncius.doors.http.exchange import CONNECTION, Disconnected
 from nuncius.doors.replies import Replies
 
 KEEP_ALIVE_SECONDS = 5.0
 """A connection that is idle for longer is closed."""
+MAX_HEAD = 64 << 10  # bytes
+HEAD_TOO_LARGE = f"The head of a request has at most {MAX_HEAD} bytes."
+NOT_HTTP = "This is not a valid HTTP request."
 _TIMEOUT: tuple[bytes, Word] = (b"408 Request Timeout", "timeout")
 _NO_ROOM: tuple[bytes, Word] = (b"503 Service Unavailable", "unavailable")
 _LAST_ANSWER = (
@@ -30,13 +37,77 @@ _LAST_ANSWER = (
 )
 
 
-class WatchedHttp(HttpToolsProtocol):
+class Corked:
+    """`footprint` is set by the connection."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[bytes] = []
+        self._has_large = False
+        self.footprint: Footprint
+        self.bytes_out = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._waiting:
+            self._loop.call_soon(self._flush)
+        self._waiting.append(data)
+        if len(data) > LARGE:
+            self._has_large = True
+            self.footprint.sent(len(data))
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        is_large, self._has_large = self._has_large, False
+        if self._transport.is_closing():  # the client may have gone meanwhile
+            return
+        written = len(waiting[0]) if len(waiting) == 1 else sum(map(len, waiting))
+        self.bytes_out += written
+        if len(waiting) == 1:
+            self._transport.write(waiting[0])
+        elif is_large:
+            self._transport.writelines(waiting)
+        else:
+            self._transport.write(b"".join(waiting))
+        if written > SMALL or self.footprint.unread:
+            self.footprint.measure()
+
+    def end(self) -> None:
+        """Release the transport of a lost connection."""
+        self.footprint.end()
+        self._waiting.clear()
+        self._transport = NO_TRANSPORT
+
+    def is_closing(self) -> bool:  # asked with every request: not by way of __getattr__
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._waiting.clear()
+        self._transport.abort()
+
+
+class HttpConnection(HttpToolsProtocol):
+    """An HTTP connection. Even the head of a request has a limit: the parser would wait for its end for ever."""
+
+    _numbers = count(1)
+    _malformed = MalformedRequests()
+
     def __init__(self, broker: Broker, watch: Watch, **options: Any) -> None:
         super().__init__(**options)
         self._broker = broker
         self._watch = watch
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.number = next(self._numbers)
         self.since = self.heard_at = self.loop.time()
         self.bytes_in = 0
         self.unfinished = 0
@@ -80,10 +151,30 @@ class WatchedHttp(HttpToolsProtocol):
                 self.answering.disconnected = True
             raise Disconnected
 
-    def arrived(self, size: int) -> None:
-        self.bytes_in += size
-        self.unfinished += size
+    def data_received(self, data: bytes) -> None:
+        self.bytes_in += len(data)
+        self.unfinished += len(data)
         self.heard_at = self.loop.time()
+        if OFFER in data and not getattr(self.cycle, "more_body", False):  # no cycle before the first request
+            data = declined(data)
+        super().data_received(data)
+        if self.unfinished > MAX_HEAD and not self.transport.is_closing():
+            self.send_400_response(HEAD_TOO_LARGE)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a malformed request, or finish the answer to the one before it. End the connection."""
+        url = getattr(self, "url", b"")  # as far as it arrived
+        status, said = HTTPStatus.BAD_REQUEST, NOT_HTTP
+        word: Word = "invalid"
+        if self.unfinished > MAX_HEAD:
+            status, word, said = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too_large", HEAD_TOO_LARGE
+        self._malformed.note(self.client[0] if self.client else "", said)
+        is_whole = not getattr(self.cycle, "more_body", True)  # the request before
+        if is_whole and not self.cycle.response_complete:
+            self.cycle.keep_alive = False
+        else:
+            self.transport.write(malformed.answer(url, status, word, said))
+            self.transport.close()
 
     def answer(
         self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]], content: bytes
@@ -128,9 +219,14 @@ class WatchedHttp(HttpToolsProtocol):
         self.scope[CONNECTION] = self  # type: ignore[literal-required]
 
     def on_headers_complete(self) -> None:
+        if self.unfinished > MAX_HEAD and self._size_of_head() > MAX_HEAD:
+            raise ValueError(HEAD_TOO_LARGE)  # stops the parser
         self.unfinished = 0
         self._has_asked = True
         super().on_headers_complete()
+
+    def _size_of_head(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
 
     def on_body(self, body: bytes) -> None:
         self.unfinished = 0
@@ -179,7 +275,7 @@ class WatchedHttp(HttpToolsProtocol):
         return self.bytes_in + self._corked.bytes_out
 
     def _cut_off(self, reason: str) -> None:
-        _note(self.client, reason)
+        note_cut_off(self.client, reason)
         cycle = self.cycle
         is_answering = self._has_asked and not (cycle.response_complete or cycle.more_body)
         if is_answering or self.footprint.unread > SMALL:
@@ -191,80 +287,5 @@ class WatchedHttp(HttpToolsProtocol):
         self.transport.close()
 
 
-class WatchedWebSocket(WebSocketsSansIOProtocol):
-    """A WebSocket connection with its incomplete messages and written bytes counted; the session's own wire
-    is watched as well."""
-
-    def __init__(self, broker: Broker, **options: Any) -> None:
-        super().__init__(**options)
-        self._broker = broker
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._corked: Corked = self.transport  # type: ignore[assignment]
-        self._corked.footprint.clear()  # it belonged to the HTTP connection before the upgrade
-        self.footprint = Footprint(self._broker.pressure, self.transport, self._passed, self._cut_off)
-        self._corked.footprint = self.footprint
-        self._bytes_in = 0
-        self._unfinished = 0
-        """Bytes since the last message ended."""
-        self._heard_at = self.loop.time()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._corked.end()
-
-    def data_received(self, data: bytes) -> None:
-        self._bytes_in += len(data)
-        self._unfinished += len(data)
-        self._heard_at = self.loop.time()
-        super().data_received(data)
-        self.footprint.begin(self._unfinished)
-
-    def send_receive_event_to_app(self) -> None:
-        self._note_end()
-        super().send_receive_event_to_app()
-
-    def handle_ping(self) -> None:
-        self._note_end()
-        super().handle_ping()
-
-    def handle_pong(self, event: Any) -> None:
-        self._note_end()
-        super().handle_pong(event)
-
-    def _note_end(self) -> None:
-        """Note that a message or a control frame is complete."""
-        self._unfinished = len(self.conn.reader.buffer)
-
-    def handle_connect(self, event: Any) -> None:
-        self._note_end()
-        super().handle_connect(event)
-        if self.response.status_code == 101:
-            self.scope[CONNECTION] = self  # type: ignore[literal-required]
-
-    def resume_writing(self) -> None:
-        self.footprint.measure()
-        super().resume_writing()
-
-    def look(self, now: float) -> None:
-        """End the connection if it has run out of time; see `Watch`."""
-        is_due = self.footprint.incomplete and not self.read_paused
-        self.footprint.check(
-            now,
-            self._broker.limits,
-            self.transport,
-            greeting_since=None,
-            progress_since=self._heard_at if is_due else None,
-        )
-
-    def _passed(self) -> int:
-        return self._bytes_in + self._corked.bytes_out
-
-    def _cut_off(self, reason: str) -> None:
-        _note(self.client, reason)
-        self.transport.abort()
-
-
-def _note(client: tuple[str, int] | None, reason: str) -> None:
+def note_cut_off(client: tuple[str, int] | None, reason: str) -> None:
     cut_offs.note("http", f"{client[0]}:{client[1]}" if client else "", reason)
