@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from nuncius.cluster.dialects import Dialect
-from nuncius.doors.http.api.operations import PREFIX, Operation, Router
+from nuncius.doors.http.api.operations import PREFIX, Operation, OperationRouter
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.errors import EXPECTED, Failed, failed, problem
 from nuncius.doors.http.exchange import Disconnected, Exchange, Receive, Scope, Send
@@ -35,7 +35,7 @@ class App:
     ) -> None:
         self._desk = desk
         self._console = console
-        self._router = Router(operations)
+        self._router = OperationRouter(operations)
         self._websockets = websockets
         self._origins = origins or Origins()
         self._refusal = self._origins.refusal

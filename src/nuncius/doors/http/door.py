@@ -39,7 +39,7 @@ PARTITION_THRESHOLD = 1_000_000
 MAX_CONNECTIONS = 10_000
 
 
-class _Server(uvicorn.Server):
+class _HttpServer(uvicorn.Server):
     """uvicorn without its signal handlers: the node decides when to stop."""
 
     @contextlib.contextmanager
@@ -81,7 +81,7 @@ class HttpDoor:
         if self._console is not None:
             routes.append(WebSocketRoute("/console/{rest:path}", self._console.websocket))
         self._app = App(self.desk, v1.OPERATIONS, Router(routes), self._console, self._origins, dialect)
-        self._server: _Server | None = None
+        self._server: _HttpServer | None = None
         self._watch = Watch(broker.limits, lambda: self._there)
         self._serving: asyncio.Task[None] | None = None
 
@@ -105,7 +105,7 @@ class HttpDoor:
             timeout_graceful_shutdown=FINISH_SECONDS,
             backlog=BACKLOG,
         )
-        self._server = _Server(config)
+        self._server = _HttpServer(config)
         self._serving = asyncio.ensure_future(self._server.serve(sockets))
         while not self._server.started:
             await asyncio.wait([self._serving], timeout=0.01)

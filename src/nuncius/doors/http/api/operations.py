@@ -157,7 +157,7 @@ class Options:
         await exchange.nothing(204, [(b"allow", self.allow)])
 
 
-class Router:
+class OperationRouter:
     """Router from paths to operations, part by part: names may contain anything, a slash as %2F, too."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:

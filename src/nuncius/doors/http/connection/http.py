@@ -96,7 +96,7 @@ class Corked:
 
 
 class HttpConnection(HttpToolsProtocol):
-    """An HTTP connection. Even the head of a request has a limit: the parser would wait for its end for ever."""
+    """An HTTP connection. Even the head of a request has a limit: the parser would wait for its end."""
 
     _numbers = count(1)
     _malformed = MalformedRequests()

@@ -70,7 +70,7 @@ def disconnect(connections: set[Any], connection_id: str) -> bool:
     return False
 
 
-class Connection(msgspec.Struct):
+class V1Connection(msgspec.Struct):
     """A connection to this node. `pid` is its process, `speaks` the dialect, `identity` the name by which the
     client introduced itself."""
 
@@ -92,7 +92,7 @@ class Connections(msgspec.Struct):
     did not answer in time, whose connections are not included."""
 
     counts: dict[str, int]
-    connections: list[Connection]
+    connections: list[V1Connection]
     missing: list[int] = []
 
 
@@ -114,7 +114,7 @@ async def get_connections(desk: Desk, query: WhichConnections) -> Connections:
         raise Failed(404, "not_found", f"there is no door {query.door!r}")
     heard = await desk.broker.siblings.ask("connections", query.door, query.limit, kind=Connections)
     counts: Counter[str] = Counter()
-    found: list[Connection] = []
+    found: list[V1Connection] = []
     for said in heard.said.values():
         counts.update(said.counts)
         found += said.connections
@@ -153,8 +153,8 @@ def _suffix(broker: Broker) -> str:
     return f"@{broker.counters.pid}" if broker.siblings.are_several else ""
 
 
-def _shown(broker: Broker, facts: ConnectionFacts) -> Connection:
-    return Connection(
+def _shown(broker: Broker, facts: ConnectionFacts) -> V1Connection:
+    return V1Connection(
         facts.id + _suffix(broker),
         broker.counters.pid,
         facts.door,

@@ -26,7 +26,7 @@ class ConsumersHere(msgspec.Struct):
     missing: list[int] = []
 
 
-class Counted(msgspec.Struct, frozen=True):
+class ConsumerCounts(msgspec.Struct, frozen=True):
     """The counts of one process."""
 
     queues: dict[int, int]
@@ -41,7 +41,7 @@ def take_part(broker: Broker) -> None:
 @operation("GET", "/v1/consumers")
 async def get_consumers(desk: Desk) -> ConsumersHere:
     """The number of consumers of queues and subscriptions at this node."""
-    heard = await desk.broker.siblings.ask("consumers", kind=Counted)
+    heard = await desk.broker.siblings.ask("consumers", kind=ConsumerCounts)
     queues: Counter[int] = Counter()
     subscriptions: Counter[int] = Counter()
     for said in heard.said.values():
@@ -50,10 +50,12 @@ async def get_consumers(desk: Desk) -> ConsumersHere:
     return ConsumersHere(_sorted(queues), _sorted(subscriptions), heard.missing)
 
 
-def _count(broker: Broker) -> Counted:
+def _count(broker: Broker) -> ConsumerCounts:
     """Count the consumers of this process."""
     consumers = broker.consumers
-    return Counted(dict(consumers.queues + broker.queues.waiting_alone()), dict(consumers.subscriptions))
+    return ConsumerCounts(
+        dict(consumers.queues + broker.queues.waiting_alone()), dict(consumers.subscriptions)
+    )
 
 
 def _sorted(counts: Counter[int]) -> list[ConsumersOf]:

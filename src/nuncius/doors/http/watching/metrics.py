@@ -34,7 +34,7 @@ INTO = {"topic": PUBLISHED, "queue": PUT}
 OUT_OF = {"queue": TAKEN, "consumer": DELIVERED}
 
 
-class Requests(Collector):
+class RequestMetrics(Collector):
     """Requests by listener, endpoint and status, and their durations."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class _Combiners(Collector):
 
 class Metrics:
     def __init__(self, broker: Broker, facts: Facts) -> None:
-        self.requests = Requests()
+        self.requests = RequestMetrics()
         self._stored = StoreMetrics(facts, broker.actors.answers)
         self._siblings = broker.siblings
         own = (

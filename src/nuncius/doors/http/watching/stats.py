@@ -83,7 +83,7 @@ class Stats(msgspec.Struct):
     missing: list[int]
 
 
-class Counted(msgspec.Struct, frozen=True):
+class ProcessCounts(msgspec.Struct, frozen=True):
     """The statistics of one process, in a form that can be summed."""
 
     pid: int
@@ -111,7 +111,7 @@ def take_part(broker: Broker) -> None:
 @operation("GET", "/v1/stats")
 async def get_stats(desk: Desk, query: Over) -> Stats:
     """Counts, rates and latencies of this node."""
-    heard = await desk.broker.siblings.ask("stats", query.seconds, kind=Counted)
+    heard = await desk.broker.siblings.ask("stats", query.seconds, kind=ProcessCounts)
     said = list(heard.said.values())
     return Stats(
         __version__,
@@ -127,11 +127,11 @@ async def get_stats(desk: Desk, query: Over) -> Stats:
     )
 
 
-def _count(broker: Broker, seconds: float) -> Counted:
+def _count(broker: Broker, seconds: float) -> ProcessCounts:
     """Return the statistics of this process."""
     counters = broker.counters
     rates = counters.rates(seconds)
-    return Counted(
+    return ProcessCounts(
         counters.pid,
         counters.started_at,
         rates.seconds,
@@ -150,7 +150,7 @@ def _count(broker: Broker, seconds: float) -> Counted:
     )
 
 
-def _process(number: int, said: Counted) -> ProcessStats:
+def _process(number: int, said: ProcessCounts) -> ProcessStats:
     return ProcessStats(
         number,
         said.pid,
@@ -161,11 +161,11 @@ def _process(number: int, said: Counted) -> ProcessStats:
     )
 
 
-def _messages(said: Sequence[Counted]) -> dict[str, Amount]:
+def _messages(said: Sequence[ProcessCounts]) -> dict[str, Amount]:
     return {kind: _amount(said, kind) for kind in KINDS}
 
 
-def _doors(said: Sequence[Counted]) -> dict[str, DoorStats]:
+def _doors(said: Sequence[ProcessCounts]) -> dict[str, DoorStats]:
     """Return statistics by listener, each with only the kinds of messages that it has seen."""
     doors = {}
     for name in dict.fromkeys(name for each in said for name in each.connections):
@@ -175,7 +175,7 @@ def _doors(said: Sequence[Counted]) -> dict[str, DoorStats]:
     return doors
 
 
-def _amount(said: Sequence[Counted], kind: str, door: str | None = None) -> Amount:
+def _amount(said: Sequence[ProcessCounts], kind: str, door: str | None = None) -> Amount:
     total, rate = 0, 0.0
     for each in said:
         for through, of, count, a_second in each.messages:
@@ -185,7 +185,7 @@ def _amount(said: Sequence[Counted], kind: str, door: str | None = None) -> Amou
     return Amount(total, round(rate, 3))
 
 
-def _procedures(said: Sequence[Counted]) -> list[ProcedureStats]:
+def _procedures(said: Sequence[ProcessCounts]) -> list[ProcedureStats]:
     found = []
     for name in dict.fromkeys(name for each in said for name in each.procedures):
         counted = [each.procedures[name] for each in said if name in each.procedures]
@@ -196,7 +196,7 @@ def _procedures(said: Sequence[Counted]) -> list[ProcedureStats]:
     return found
 
 
-async def _busiest(desk: Desk, said: Sequence[Counted]) -> list[QueueStats]:
+async def _busiest(desk: Desk, said: Sequence[ProcessCounts]) -> list[QueueStats]:
     rates: dict[int, tuple[float, float]] = {}
     for each in said:
         for queue_id, (put, taken) in each.queues.items():

@@ -27,7 +27,7 @@ GUARDED = [  # as the console's pages are
 Endpoint = Callable[[Exchange], Awaitable[None]]
 
 
-class Plain:
+class PlainPages:
     def __init__(self, desk: Desk, operations: Sequence[Operation]) -> None:
         self._desk = desk
         self._description = openapi.document(operations)
