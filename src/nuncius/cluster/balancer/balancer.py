@@ -82,7 +82,7 @@ class Balancer:
         self._server.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
-                while busy := [client for client in self.clients if not client.is_idle]:
+                while busy := [client for client in self.clients if not client.idle.is_set()]:
                     await busy[0].idle.wait()
         for client in list(self.clients):
             client.close()

@@ -9,6 +9,7 @@ import httptools
 from nuncius.broker.footprint import LARGE, LATE, NO_TRANSPORT, SMALL, STOPPED, Footprint, cut_offs
 from nuncius.cluster.balancer.managers import Manager
 from nuncius.cluster.balancer.requests import (
+    FAILING,
     HEAD_TOO_LARGE,
     TIMEOUT,
     TOO_LARGE,
@@ -17,7 +18,6 @@ from nuncius.cluster.balancer.requests import (
     ProxiedRequest,
     failure,
     message_in,
-    problem,
 )
 from nuncius.cluster.hosts import is_loopback
 from nuncius.cluster.offers import declined
@@ -33,8 +33,6 @@ MAX_WAITING = 16  # requests that a client may send ahead
 END = b"\r\n\r\n"  # of a head
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 ALIVE = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 3\r\n\r\nok\n"
-REFUSING = 400  # from this status on, the request failed
-FAILING = 500  # from this status on, the manager failed and not the request
 
 
 class BalancerClient(asyncio.Protocol):
@@ -43,6 +41,8 @@ class BalancerClient(asyncio.Protocol):
         self._pressure = balancer.pressure
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport
+        self._loop = asyncio.get_running_loop()
+        self._is_paused = False  # reading is
         self._is_public = False  # reached from another machine
         self._waiting: deque[ProxiedRequest] = deque()
         self._request: ProxiedRequest | None = None  # the request in progress
@@ -61,6 +61,7 @@ class BalancerClient(asyncio.Protocol):
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
         self._alive = True
+        self._has_key = False
         self._in_request = self._in_body = False
         self._size = 0  # of the head
         self._length = 0  # of the body
@@ -69,7 +70,7 @@ class BalancerClient(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._since = self._heard_at = self._balancer.now()
+        self._since = self._heard_at = self._loop.time()
         self._footprint = Footprint(self._pressure, self._transport, lambda: self._passed, self._cut_off)
         if len(self._balancer.clients) >= self._balancer.max_connections:
             self._transport.write(failure("too many connections", UNAVAILABLE))
@@ -80,7 +81,7 @@ class BalancerClient(asyncio.Protocol):
         self._is_public = not (local and is_loopback(local[0]))
 
     def data_received(self, data: bytes) -> None:
-        self._heard_at = self._balancer.now()
+        self._heard_at = self._loop.time()
         self._passed += len(data)
         self._unfinished += len(data)
         try:
@@ -88,8 +89,11 @@ class BalancerClient(asyncio.Protocol):
             self._check(self._unfinished, MAX_HEADERS, HEAD_TOO_LARGE)
         except (httptools.HttpParserError, BadRequest):
             self._refuse(self._refused or BadRequest("this is not HTTP"))
-        self._footprint.begin(self._unfinished + self._length)
-        self._pace()
+        size = self._unfinished + self._length
+        if size != self._footprint.incomplete:
+            self._footprint.begin(size)
+        if len(self._waiting) > MAX_WAITING or self._pressure.is_high:
+            self._pace()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.idle.set()
@@ -121,14 +125,16 @@ class BalancerClient(asyncio.Protocol):
         if self._pressure.is_high:
             self._pressure.when_relieved(self._pace)
         if len(self._waiting) > MAX_WAITING or self._pressure.is_high:
+            self._is_paused = True
             self._transport.pause_reading()
-        elif not self._transport.is_reading():
-            self._heard_at = self._balancer.now()  # bytes that arrived during the pause were not read
+        elif self._is_paused:
+            self._is_paused = False
+            self._heard_at = self._loop.time()  # bytes that arrived during the pause were not read
             self._transport.resume_reading()
 
     def look(self, now: float) -> None:
         """End the connection if it has run out of time; see `Watch`."""
-        is_due = self._in_request and self._transport.is_reading()
+        is_due = self._in_request and not self._is_paused
         self._footprint.check(
             now,
             self._balancer.limits,
@@ -140,14 +146,10 @@ class BalancerClient(asyncio.Protocol):
     def _cut_off(self, reason: str) -> None:
         peer = self._transport.get_extra_info("peername")
         cut_offs.note("balancer", f"{peer[0]}:{peer[1]}" if peer else "", reason)
-        if self.is_idle and self._footprint.unread <= SMALL:
+        if self.idle.is_set() and self._footprint.unread <= SMALL:
             self._refuse(BadRequest(reason, TIMEOUT if reason in (LATE, STOPPED) else UNAVAILABLE))
         else:
             self._transport.abort()  # no other answer can be sent now
-
-    @property
-    def is_idle(self) -> bool:
-        return self.idle.is_set()
 
     def close(self) -> None:
         self._transport.close()
@@ -170,7 +172,9 @@ class BalancerClient(asyncio.Protocol):
             self._headers += ((b"host", b"localhost"), (b"x-forwarded-host", value))
         elif lower not in HOP_BY_HOP:
             self._headers.append((name, value))
-        elif lower == b"expect" and value.lower() == b"100-continue" and self.is_idle:
+            if lower == b"idempotency-key":
+                self._has_key = True
+        elif lower == b"expect" and value.lower() == b"100-continue" and self.idle.is_set():
             self._transport.write(CONTINUE)  # otherwise it would land in the middle of another answer
 
     def on_headers_complete(self) -> None:
@@ -195,7 +199,8 @@ class BalancerClient(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         body = b"".join(self._body)
-        request = ProxiedRequest(self._parser.get_method(), self._url, self._headers, body, self._alive)
+        method, alive, has_key = self._parser.get_method(), self._alive, self._has_key
+        request = ProxiedRequest(method, self._url, self._headers, body, alive=alive, has_key=has_key)
         self._unfinished = 0
         self._has_asked = True
         self._reset()
@@ -211,7 +216,8 @@ class BalancerClient(asyncio.Protocol):
     def _next(self) -> None:
         while self._waiting and not self._transport.is_closing():
             self._request = self._waiting.popleft()
-            self._pace()
+            if self._is_paused:
+                self._pace()
             if self._request.path != b"/livez":
                 self._begin(self._request)
                 return
@@ -275,10 +281,7 @@ class BalancerClient(asyncio.Protocol):
         return self._balancer.managers[self.request.kind].has_other(self.request.tried)
 
     def answer_begins(self, status: int) -> bool:
-        if status < REFUSING or self.request.modern:
-            return True
-        told = self._balancer.sentences
-        return status < FAILING and not (self.request.is_authors if told is None else told)
+        return self.request.takes_answer(status, self._balancer.sentences)
 
     def answer_part(self, data: bytes) -> None:
         self._write(data)
@@ -317,9 +320,7 @@ class BalancerClient(asyncio.Protocol):
     def _fail(self, request: ProxiedRequest, reason: str, word: str = "unavailable") -> None:
         if self._transport.is_closing():
             return
-        message = f"{request.kind} Failed: {reason}"
-        answer = problem(word, message) if request.modern else failure(message)
-        if self._answer(request, answer):
+        if self._answer(request, request.failure(reason, word)):
             self._next()
 
     def _answer(self, request: ProxiedRequest, answer: bytes) -> bool:
@@ -344,6 +345,6 @@ class BalancerClient(asyncio.Protocol):
 
     def _refuse(self, error: BadRequest) -> None:
         """Close the connection: the input is invalid, and the start of the next request is unknown."""
-        if self.is_idle:  # otherwise it would be taken for the answer to the request before
+        if self.idle.is_set():  # otherwise it would be taken for the answer to the request before
             self._transport.write(failure(str(error), error.status))
         self._transport.close()

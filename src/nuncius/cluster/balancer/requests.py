@@ -10,6 +10,8 @@ from nuncius.cluster.reverse_proxy.requests import encode
 BAD, UNAVAILABLE = b"400 Bad Request", b"503 Service Unavailable"
 TIMEOUT = b"408 Request Timeout"
 TOO_LARGE = b"413 Content Too Large"
+FAILING = 500  # from this status on, the manager failed and not the request
+REFUSING = 400  # from this status on, the request failed
 HEAD_TOO_LARGE = b"431 Request Header Fields Too Large"
 _AUTHORS_PATHS = (b"/broker", b"/partition")
 _AUTHORS_WORD = re.compile(rb'[?&]topic_name=|"topic_name"\s*:')
@@ -29,7 +31,14 @@ class ProxiedRequest:
     __slots__ = ("alive", "data", "is_head", "kind", "modern", "path", "repeatable", "tried")
 
     def __init__(
-        self, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]], body: bytes, alive: bool
+        self,
+        method: bytes,
+        url: bytes,
+        headers: list[tuple[bytes, bytes]],
+        body: bytes,
+        *,
+        alive: bool,
+        has_key: bool,
     ) -> None:
         self.path = b"/" + url.partition(b"?")[0].lstrip(b"/")
         self.kind = kind_of(method, self.path)
@@ -37,7 +46,7 @@ class ProxiedRequest:
         self.is_head = method == b"HEAD"
         self.alive = alive
         reads = method in (b"GET", b"HEAD", b"OPTIONS") and self.path != b"/consumer/consume"
-        self.repeatable = reads or any(name.lower() == b"idempotency-key" for name, _ in headers)
+        self.repeatable = reads or has_key
         self.tried: list[Manager] = []
         self.data = encode(method, url, headers, body)
 
@@ -46,6 +55,17 @@ class ProxiedRequest:
         """Return True if the request is spelled as in the report, whose authors' balancer reports every
         failure in the name of the manager."""
         return self.path.startswith(_AUTHORS_PATHS) or _AUTHORS_WORD.search(self.data) is not None
+
+    def takes_answer(self, status: int, sentences: bool | None) -> bool:
+        """Return whether a manager's answer is passed on. The authors' balancer reports failures itself."""
+        if status < REFUSING or self.modern:
+            return True
+        return status < FAILING and not (self.is_authors if sentences is None else sentences)
+
+    def failure(self, reason: str, word: str) -> bytes:
+        """Build the answer to a request that no manager has answered."""
+        message = f"{self.kind} Failed: {reason}"
+        return problem(word, message) if self.modern else failure(message)
 
 
 def message_in(content: bytes, status: int) -> str:
