@@ -106,4 +106,4 @@ async def _unwatched() -> None:
         await asyncio.sleep(LOOK_SECONDS)
         if any(client.has_socket_connection for client in Client.instances.values()):
             watched = loop.time()
-    log.info("nobody looks; going to sleep")
+    log.info("no visitors; going to sleep")

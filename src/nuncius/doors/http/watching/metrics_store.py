@@ -113,7 +113,7 @@ def _subscriptions(figures: _Figures) -> Iterable[Metric]:
     labels = ("topic", "subscriber")
     lag = GaugeMetricFamily("nuncius_subscription_lag_messages", "Messages not confirmed yet.", labels=labels)
     failures = GaugeMetricFamily(
-        "nuncius_subscription_failed_messages", "Messages that failed and come again.", labels=labels
+        "nuncius_subscription_failed_messages", "Messages that failed and are redelivered.", labels=labels
     )
     for each in figures.subscriptions:
         lag.add_metric((each.topic, each.subscriber), each.lag)
@@ -129,8 +129,8 @@ def _everything(figures: _Figures) -> Iterable[Metric]:
         ("queues", "Queues.", overview.queues),
         ("topics", "Topics.", overview.topics),
         ("subscriptions", "Subscriptions.", overview.subscriptions),
-        ("failed_messages", "Messages that could not be delivered and come again.", overview.failures),
-        ("dead_letters", "Messages that nobody could take.", overview.dead_letters),
+        ("failed_messages", "Messages that could not be delivered and are redelivered.", overview.failures),
+        ("dead_letters", "Messages that were dead-lettered.", overview.dead_letters),
         ("nodes", "Nodes of the cluster.", overview.nodes),
         ("nodes_alive", "Nodes of the cluster that have been heard lately.", overview.nodes_alive),
         ("inactive_actors", "Producers, consumers and brokers that are inactive.", overview.inactive),

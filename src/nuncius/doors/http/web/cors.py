@@ -19,7 +19,7 @@ def sharing(origins: Origins, scope: Scope) -> Callable[[Headers], Headers]:
     added: list[tuple[bytes, bytes]] = [(b"vary", b"Origin")]
     asked: dict[bytes, bytes] = dict(scope["headers"])
     origin = asked.get(b"origin", b"")
-    is_named = origins.names(origin.decode("latin-1"))
+    is_named = origins.is_allowed(origin.decode("latin-1"))
     if is_named:
         added.append((b"access-control-allow-origin", origin))
         added.append((b"access-control-expose-headers", EXPOSED))
