@@ -10,9 +10,9 @@ from cluster.balanced import World, balanced, member
 from cluster.scripted_manager import HANG, answer
 from nuncius.cluster.balancer import balancer as module
 from nuncius.cluster.balancer import managers as balancer_managers
-from nuncius.cluster.balancer import upstream as balancer_upstream
 from nuncius.cluster.balancer.managers import READS, WRITES, kind_of
 from nuncius.cluster.dialects import Dialect
+from nuncius.cluster.reverse_proxy import upstream as balancer_upstream
 from racing import until
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from cluster.balanced import World, balanced
 from cluster.scripted_manager import HANG, answer
-from nuncius.cluster.balancer import managers as balancer_managers
-from nuncius.cluster.balancer import upstream as balancer_upstream
+from nuncius.broker.limits import Limits
 from nuncius.cluster.balancer.client import MAX_HEADERS
 from nuncius.cluster.balancer.managers import Manager
-from nuncius.cluster.balancer.upstream import Upstream
+from nuncius.cluster.reverse_proxy import upstream as balancer_upstream
+from nuncius.cluster.reverse_proxy.upstream import State, Upstream
 from racing import until
 
 
@@ -131,20 +131,20 @@ async def test_too_many_clients(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_bytes", "expected"),
+    ("request_bytes", "status", "expected"),
     [
-        (b"nonsense\r\n\r\n", b"this is not HTTP"),
-        (b"GET / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n", b"connect a WebSocket"),
-        (b"GET / HTTP/1.1\r\nx: " + b"x" * 70_000 + b"\r\n\r\n", b"at most 65536 bytes"),
-        (b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n", b"at most 65536 bytes"),
+        (b"nonsense\r\n\r\n", 400, b"this is not HTTP"),
+        (b"GET / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n", 400, b"connect a WebSocket"),
+        (b"GET / HTTP/1.1\r\nx: " + b"x" * 70_000 + b"\r\n\r\n", 431, b"at most 65536 bytes"),
+        (b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n", 431, b"at most 65536 bytes"),
     ],
 )
-async def test_what_makes_no_sense(world: World, request_bytes: bytes, expected: bytes) -> None:
+async def test_what_makes_no_sense(world: World, request_bytes: bytes, status: int, expected: bytes) -> None:
     """Nonsense gets an error in the form of all others, and the end of the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
     writer.write(request_bytes)
     said = await reader.read()
-    assert said.startswith(b"HTTP/1.1 400 ")
+    assert said.startswith(b"HTTP/1.1 %d " % status)
     assert expected in said
     writer.close()
 
@@ -177,8 +177,6 @@ async def test_a_client_that_reads_slowly(world: World) -> None:
 class Slow:
     """A client that has had enough with the end of its answer."""
 
-    is_repeatable = has_alternative = False
-
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
         self.done = asyncio.Event()
@@ -194,14 +192,28 @@ class Slow:
         assert not closes
         self.done.set()
 
+    def answer_refused(self, status: int, content: bytes) -> None:
+        raise AssertionError(status, content)
+
     def answer_fails(self, reason: str, begun: bool) -> None:
         raise AssertionError(reason, begun)
+
+
+class Failing(Slow):
+    """A client that hears that its request has failed."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        super().__init__(upstream)
+        self.reasons: list[tuple[str, bool]] = []
+
+    def answer_fails(self, reason: str, begun: bool) -> None:
+        self.reasons.append((reason, begun))
 
 
 async def test_a_slow_client_and_the_next(world: World) -> None:
     """A connection on which reading had paused when the answer ended is good for the next request."""
     manager = Manager("127.0.0.1", world.writer.port)
-    upstream = await Upstream.connect(manager)
+    upstream = await manager.connect()
     for _ in range(2):
         client = Slow(upstream)
         upstream.ask(b"GET / HTTP/1.1\r\n\r\n", client, is_head=False, deadline=0)
@@ -210,10 +222,20 @@ async def test_a_slow_client_and_the_next(world: World) -> None:
     upstream.close()
 
 
+async def test_a_connection_that_ends_before_the_request(world: World) -> None:
+    """A request on a connection that its manager has just closed fails at once."""
+    manager = Manager("127.0.0.1", world.writer.port)
+    upstream = await manager.connect()
+    await world.writer.close()
+    await until(lambda: upstream.state is State.CLOSED)
+    client = Failing(upstream)
+    upstream.ask(b"GET / HTTP/1.1\r\n\r\n", client, is_head=False, deadline=0)
+    assert client.reasons == [("closed the connection", False)]
+
+
 async def test_idle_connections_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection to a manager that nobody uses is closed before the manager closes it under a request."""
     await world.get()
-    monkeypatch.setattr(balancer_managers, "IDLE_SECONDS", 0.0)
     monkeypatch.setattr(balancer_upstream, "IDLE_SECONDS", 0.0)
     assert (await world.get())[0] == 200
     await until(lambda: world.first.lost.is_set() or world.second.lost.is_set())
@@ -236,4 +258,38 @@ async def test_an_answer_without_an_end(world: World) -> None:
     await reader.readuntil(b"to the end")
     await world.writer.close()
     assert await reader.read() == b""
+    writer.close()
+
+
+async def test_a_client_that_stops(world: World) -> None:
+    """A client that sends nothing, or does not go on with its request, is told so and disconnected."""
+    world.balancer.limits = Limits(greeting_seconds=0.0, progress_seconds=0.0)
+    for beginning in (b"", b"GET /livez HTTP/1.1\r\n", b"GET /livez HTTP/1.1\r\n\r\nGET /size"):
+        reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+        writer.write(beginning)
+        async with asyncio.timeout(60):
+            said = await reader.read()
+        assert b"HTTP/1.1 408 Request Timeout\r\n" in said
+        writer.close()
+
+
+async def test_requests_count_until_they_are_answered(world: World) -> None:
+    """The memory of an incomplete request and of one without an answer counts in the balancer's budget; while
+    that is full, nothing is read."""
+    pressure = world.balancer.pressure
+    world.writer.script = lambda _: HANG
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+    writer.write(b"POST /topics HTTP/1.1\r\ncontent-length: 1000\r\n\r\n" + b"x" * 999)
+    await until(lambda: pressure.held >= 999)
+    pressure.budget = 1000
+    writer.write(b"x")
+    await until(lambda: world.writer.requests)
+    assert pressure.held == 0
+    assert pressure.level > 1000
+    writer.write(b"GET /livez HTTP/1.1\r\n\r\n")
+    for each in world.writer.writers:
+        each.write(answer(b"at last"))
+    assert (await reader.readuntil(b"at last")).startswith(b"HTTP/1.1 200 X")
+    assert (await reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200 OK")
+    assert pressure.level == 0
     writer.close()

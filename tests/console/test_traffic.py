@@ -9,7 +9,7 @@ from nuncius.broker import Broker
 from nuncius.broker.observe.facts import Facts
 from nuncius.broker.observe.facts_page import Wish
 from nuncius.cluster.members import ClusterMembers
-from nuncius.console.nodes import CONNECTIONS, STATS, Answer, NodeDoesNotAnswer, Nodes
+from nuncius.console.nodes import CONNECTIONS, STATS, NodeAnswer, NodeClient, NodeDoesNotAnswer
 from nuncius.console.pages.clients import page_of
 from nuncius.console.parts.words import NONE
 from nuncius.console.shared import Shared
@@ -42,9 +42,9 @@ def test_nodes_are_added_up() -> None:
     assert picture.latencies == (Latency("publish", 6, 18, None, 4.0, None),)
 
 
-def connections(*ids: str) -> list[Answer]:
+def connections(*ids: str) -> list[NodeAnswer]:
     return [
-        Answer(
+        NodeAnswer(
             "h:1",
             {
                 "counts": {"stomp": len(ids)},
@@ -91,7 +91,7 @@ async def test_nodes_are_asked(broker: Broker, monkeypatch: pytest.MonkeyPatch) 
     members = ClusterMembers(broker.store)
     await members.enter("127.0.0.1", port, 1, ["writer"])
     await members.enter("127.0.0.1", 9, 1, ["reader"])
-    nodes = Nodes(Facts(broker).cluster)
+    nodes = NodeClient(Facts(broker).cluster)
     try:
         answers = await nodes.ask(STATS)
         assert [answer.node for answer in answers] == [f"127.0.0.1:{port}"]

@@ -21,7 +21,7 @@ from nuncius.console.parts.publishing import parse_headers
 from nuncius.console.parts.ring import MIDDLE, places_of, point
 from nuncius.console.parts.svg import points
 from nuncius.console.parts.table import Column, wished
-from nuncius.console.rates import REMEMBERED, Rates
+from nuncius.console.rates import REMEMBERED, CounterRates
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -115,7 +115,7 @@ def test_headers_are_typed_a_line_each() -> None:
 
 def test_rates_come_from_two_looks() -> None:
     """The first look makes none, one that follows at once changes nothing, a count that fell began anew."""
-    rates = Rates()
+    rates = CounterRates()
     assert rates.of("a", 10, 1.0) is None
     assert rates.of("a", 30, 3.0) == 10
     assert rates.of("a", 31, 3.1) == 10

@@ -127,6 +127,28 @@ class Footprint:
             self._moved_at = now
         self._mark = passed
 
+    def check(
+        self,
+        now: float,
+        limits: Limits,
+        transport: asyncio.Transport,
+        *,
+        greeting_since: float | None,
+        progress_since: float | None,
+    ) -> None:
+        """Look, and end the connection if it has run out of time. A first request is due since
+        `greeting_since`; the last bytes of an incomplete one came at `progress_since`. None: none is due."""
+        self.look(now)
+        if transport.is_closing():
+            if self.is_stuck(now):
+                transport.abort()
+        elif self.is_stalled(now):
+            self.cut_off(STALLED)
+        elif greeting_since is not None and now - greeting_since > limits.greeting_seconds:
+            self.cut_off(LATE)
+        elif progress_since is not None and now - progress_since > limits.progress_seconds:
+            self.cut_off(STOPPED)
+
     def is_stalled(self, now: float) -> bool:
         """Return True if the client does not read and the node needs the memory."""
         unmoved = now - self._moved_at

@@ -7,14 +7,14 @@ parsing.
 
 import re
 
-_WORD = b"h2c"
-_OFFER = re.compile(rb"(?i)\r\nupgrade:[ \t]*h2c[ \t]*(?=\r\n|$)")
+OFFER = b"h2c"
+_LINE = re.compile(rb"(?i)\r\nupgrade:[ \t]*h2c[ \t]*(?=\r\n|$)")
 _END = b"\r\n\r\n"
 
 
 def declined(data: bytes) -> bytes:
     """Return received data without the offer. The data starts at the beginning or in the middle of a head."""
-    if _WORD not in data:
+    if OFFER not in data:
         return data
     head, end, rest = data.partition(_END)
-    return _OFFER.sub(b"", head) + end + rest
+    return _LINE.sub(b"", head) + end + rest

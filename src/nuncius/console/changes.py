@@ -14,7 +14,7 @@ from nuncius.broker.errors import InvalidInput
 from nuncius.broker.limits import encode_headers
 from nuncius.broker.model import Letter, Message, Stored
 from nuncius.broker.observe.facts import Facts
-from nuncius.console.nodes import Nodes
+from nuncius.console.nodes import NodeClient
 from nuncius.console.parts.words import number, plural, time
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ class ReadOnly(Exception):
 
 
 class Changes:
-    def __init__(self, broker: Broker, facts: Facts, nodes: Nodes, *, read_only: bool) -> None:
+    def __init__(self, broker: Broker, facts: Facts, nodes: NodeClient, *, read_only: bool) -> None:
         self._broker = broker
         self._facts = facts
         self._nodes = nodes

@@ -9,8 +9,8 @@ from nuncius.broker.observe.facts import Facts, Overview
 from nuncius.broker.observe.findings import Finding, problems
 from nuncius.cluster.proxies import Proxies
 from nuncius.console.changes import Changes
-from nuncius.console.nodes import Nodes
-from nuncius.console.rates import Rates
+from nuncius.console.nodes import NodeClient
+from nuncius.console.rates import CounterRates
 from nuncius.console.shared import Shared
 from nuncius.console.traffic import Traffic
 
@@ -27,8 +27,8 @@ class Console:
 
     async def __aenter__(self) -> "Console":
         self.facts = Facts(self.broker)
-        self.rates = Rates()
-        self.nodes = Nodes(self.facts.cluster)
+        self.rates = CounterRates()
+        self.nodes = NodeClient(self.facts.cluster)
         self.traffic = Traffic(self.nodes)
         self.overview = Shared(self.facts.overview, OVERVIEW_SECONDS, RESPITE)
         self._store = Shared(self.facts.store, ALARM_SECONDS, RESPITE)

@@ -30,7 +30,7 @@ class NodeDoesNotAnswer(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class NodeAnswer:
     """An answer of a node."""
 
     node: str
@@ -42,7 +42,7 @@ def address(node: NodeFacts) -> str:
     return f"{host}:{node.port}"
 
 
-class Nodes:
+class NodeClient:
     def __init__(self, cluster: ClusterFactsReader) -> None:
         self._cluster = cluster
         # A kept connection would stay with one worker, which may hang.
@@ -50,27 +50,27 @@ class Nodes:
         self._http = httpx.AsyncClient(
             timeout=ANSWER_SECONDS, trust_env=False, limits=limits, headers={"user-agent": "nuncius-console"}
         )
-        self._asked: dict[str, Shared[Sequence[Answer]]] = {}
+        self._asked: dict[str, Shared[Sequence[NodeAnswer]]] = {}
 
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def ask(self, path: str) -> Sequence[Answer]:
+    async def ask(self, path: str) -> Sequence[NodeAnswer]:
         """Return the answers of all nodes that respond. Visitors share an answer for a second."""
         if path not in self._asked:
             self._asked[path] = Shared(partial(self._ask_all, path), FRESH_SECONDS)
         return await self._asked[path]()
 
-    async def _ask_all(self, path: str) -> Sequence[Answer]:
+    async def _ask_all(self, path: str) -> Sequence[NodeAnswer]:
         alive = [address(each) for each in await self._cluster.nodes() if each.is_alive and each.port]
         answers = await asyncio.gather(*(self._ask(node, path) for node in alive[:MOST_NODES]))
         return [answer for answer in answers if answer is not None]
 
-    async def _ask(self, node: str, path: str) -> Answer | None:
+    async def _ask(self, node: str, path: str) -> NodeAnswer | None:
         try:
             response = await self._http.get(f"http://{node}{path}")
             response.raise_for_status()
-            return Answer(node, response.json())
+            return NodeAnswer(node, response.json())
         except (httpx.HTTPError, ValueError):
             return None
 

@@ -6,7 +6,7 @@ REMEMBERED = 20_000
 SHORTEST = 0.5  # seconds between two readings for a rate
 
 
-class Rates:
+class CounterRates:
     def __init__(self) -> None:
         # By name: count and time of a reading, and the rate since the reading before.
         self._known: OrderedDict[str, tuple[float, float, float | None]] = OrderedDict()

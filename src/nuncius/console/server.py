@@ -28,7 +28,7 @@ GIVE_UP_SECONDS = 2.0  # limit of the wait for an unavailable store at the end
 PATIENCE = 2.0  # seconds that a page waits for an unavailable store before it says so
 
 
-class _Server(uvicorn.Server):
+class _ConsoleServer(uvicorn.Server):
     """uvicorn without signal handlers of its own."""
 
     @contextlib.contextmanager
@@ -51,7 +51,7 @@ async def serve(
         Broker(dsn, patience=PATIENCE, onlooker=True) as broker,
         Console(broker, read_only=read_only, proxies=Proxies(trusted_proxies)) as console,
     ):
-        server = _Server(
+        server = _ConsoleServer(
             uvicorn.Config(
                 application(console),
                 log_config=None,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nuncius.console.nodes import STATS, Answer, Nodes
+from nuncius.console.nodes import STATS, NodeAnswer, NodeClient
 
 KEPT = 60
 KINDS = {
@@ -47,9 +47,9 @@ class Picture:
 
 
 class Traffic:
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: NodeClient) -> None:
         self._nodes = nodes
-        self._seen: Sequence[Answer] | None = None
+        self._seen: Sequence[NodeAnswer] | None = None
         self.picture = Picture()
         self.past: dict[str, deque[float]] = {kind: deque(maxlen=KEPT) for kind in KINDS}
         self._looking = asyncio.Lock()

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from nuncius.broker import Broker
+from nuncius.broker.limits import Limits
 from nuncius.cluster.balancer.balancer import Balancer
 from nuncius.cluster.members import ClusterMember, ClusterMembers
 from nuncius.cluster.role_names import BALANCER
@@ -80,6 +81,19 @@ async def serve_balancer(settings: NodeSettings, announce: Announce) -> None:
         await store.close()
 
 
+def limits_of(settings: NodeSettings) -> Limits:
+    """Return the limits on input from clients of one process of the node."""
+    return Limits(
+        max_body=settings.max_body,
+        max_batch=settings.max_batch,
+        max_attempts=settings.max_attempts,
+        retry_delay=settings.retry_delay,
+        max_memory=(settings.max_memory << 20) // (settings.worker.count if settings.worker else 1),
+        greeting_seconds=settings.greeting_seconds,
+        progress_seconds=settings.progress_seconds,
+    )
+
+
 def _address(settings: NodeSettings) -> str:
     """Return the address for other nodes. A node that listens on all addresses is found by its host name."""
     if settings.advertise:
@@ -89,7 +103,7 @@ def _address(settings: NodeSettings) -> str:
 
 @asynccontextmanager
 async def _balancing(settings: NodeSettings) -> AsyncIterator[tuple[Balancer, int]]:
-    balancer = Balancer(settings.max_connections, settings.queue_dialect)
+    balancer = Balancer(settings.max_connections, settings.queue_dialect, limits_of(settings))
     wanted = settings.balancer_port or 0
     try:
         port = await balancer.open(settings.host, wanted)

@@ -132,22 +132,12 @@ async def serve(settings: NodeSettings, announce: Announce, sockets: Sockets | N
     answering accepted requests, and the broker releases the store last.
     """
     from nuncius.broker import Broker
-    from nuncius.broker.limits import Limits
-    from nuncius.node.cluster import entered, participating
+    from nuncius.node.cluster import entered, limits_of, participating
 
     stop = stop_event(on_leash=settings.on_leash)
     if settings.worker is None:  # with workers, the supervisor has warned once for all
         warn_if_exposed(settings.host)
-    limits = Limits(
-        max_body=settings.max_body,
-        max_batch=settings.max_batch,
-        max_attempts=settings.max_attempts,
-        retry_delay=settings.retry_delay,
-        max_memory=(settings.max_memory << 20) // (settings.worker.count if settings.worker else 1),
-        greeting_seconds=settings.greeting_seconds,
-        progress_seconds=settings.progress_seconds,
-    )
-    broker = Broker(settings.dsn, limits=limits, silence=settings.store_timeout)
+    broker = Broker(settings.dsn, limits=limits_of(settings), silence=settings.store_timeout)
     async with (
         giving_up(stop, broker.store.give_up),
         broker,

@@ -5,9 +5,9 @@ import logging
 import pytest
 
 from doors.http.peer import Node
+from nuncius.doors.http.connection.http import MAX_HEAD, HttpConnection
 from nuncius.doors.http.connection.malformed import MalformedRequests
 from nuncius.doors.http.v1.routes import OPERATIONS
-from nuncius.doors.http.watching.connections import MAX_HEAD, HttpConnection
 from nuncius.doors.http.web.origins import consumes
 
 TOPIC = "/v1/topics/news"

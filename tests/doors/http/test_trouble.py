@@ -12,9 +12,9 @@ from doors.http.test_report import consume, consumer, producer
 from nuncius.broker import Broker
 from nuncius.broker.errors import NotAllowed
 from nuncius.doors.http import events
-from nuncius.doors.http.connection.corked import Corked
+from nuncius.doors.http.connection import http
+from nuncius.doors.http.connection.http import MAX_HEAD, Corked
 from nuncius.doors.http.door import HttpDoor
-from nuncius.doors.http.watching.connections import MAX_HEAD
 from nuncius.store.pressure import TOO_SLOW
 from racing import until
 
@@ -164,6 +164,22 @@ async def test_keep_alive_and_pipelining(node: Node) -> None:
     assert (await peer.answer()).content == b"ok\n"
     assert await peer.reader.read() == b""
     peer.close()
+
+
+async def test_an_idle_connection_ends(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection without a request for some seconds is closed, one whose request is open is not."""
+    monkeypatch.setattr(http, "KEEP_ALIVE_SECONDS", 0.0)
+    idle, busy = await node.connect(), await node.connect()
+    await node.post("/v1/topics", {"name": "A"})
+    await busy.send("GET", "/v1/topics/A/partitions/1/messages?wait=60")
+    await idle.send("GET", "/livez")
+    assert (await idle.answer()).content == b"ok\n"
+    async with asyncio.timeout(60):
+        assert await idle.reader.read() == b""
+    await node.post("/v1/topics/A/messages", {"body": "x"})
+    assert (await busy.answer()).json["messages"][0]["body"] == "x"
+    for peer in (idle, busy):
+        peer.close()
 
 
 @pytest.mark.parametrize("end", [b"", b"\r\n\r\n"])

@@ -11,12 +11,15 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import asyncpg
 
-from nuncius.cluster.balancer.client import Client
+from nuncius.broker.footprint import Watch
+from nuncius.broker.limits import Limits
+from nuncius.broker.model import Pressure
+from nuncius.cluster.balancer.client import BalancerClient
 from nuncius.cluster.balancer.managers import READS, WRITES, Managers
 from nuncius.cluster.balancer.silence import Silence
-from nuncius.cluster.balancer.upstream import Upstream
 from nuncius.cluster.dialects import Dialect
 from nuncius.cluster.members import ClusterMember
+from nuncius.cluster.reverse_proxy.upstream import Upstream
 from nuncius.store.errors import StoreError
 
 ANSWER_SECONDS = 15.0
@@ -29,16 +32,24 @@ MAX_CONNECTIONS = 10_000
 
 
 class Balancer:
-    def __init__(self, max_connections: int = MAX_CONNECTIONS, dialect: Dialect = Dialect.AUTO) -> None:
+    def __init__(
+        self,
+        max_connections: int = MAX_CONNECTIONS,
+        dialect: Dialect = Dialect.AUTO,
+        limits: Limits | None = None,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.pressure = Pressure(self.limits.max_memory)
         self.sentences = dialect.is_in_sentences
         self.max_connections = max_connections
         self.managers = {kind: Managers(kind) for kind in (WRITES, READS)}
-        self.clients: set[Client] = set()
-        self.asked: set[Upstream] = set()
-        """Connections to managers with a request in flight."""
+        self.clients: set[BalancerClient] = set()
+        self.asked: dict[Upstream, BalancerClient] = {}
+        """Connections to managers with a request in flight, and its client."""
         self.look: Callable[[], Awaitable[None]] | None = None
         """Calls `learn` with the current members."""
         self.silence = Silence(self.managers, self.asked)
+        self._watch = Watch(self.limits, lambda: self.clients)
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -57,7 +68,9 @@ class Balancer:
 
     async def open(self, host: str, port: int) -> int:
         self._loop = asyncio.get_running_loop()
-        self._server = await self._loop.create_server(lambda: Client(self), host, port, backlog=BACKLOG)
+        self._server = await self._loop.create_server(
+            lambda: BalancerClient(self), host, port, backlog=BACKLOG
+        )
         self._sweep()
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
@@ -69,15 +82,20 @@ class Balancer:
         self._server.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
-                while busy := [client for client in self.clients if not client.is_idle]:
+                while busy := [client for client in self.clients if not client.idle.is_set()]:
                     await busy[0].idle.wait()
         for client in list(self.clients):
             client.close()
+        self._watch.end()
         self.silence.close()
         for managers in self.managers.values():
             managers.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
+
+    def welcome(self, client: BalancerClient) -> None:
+        self.clients.add(client)
+        self._watch.begin()
 
     def now(self) -> float:
         return self._loop.time()

@@ -2,14 +2,11 @@
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-if TYPE_CHECKING:
-    from nuncius.cluster.balancer.upstream import Upstream
+from nuncius.cluster.reverse_proxy.upstream import Backend
 
 REST_SECONDS = 1.0  # before a manager that did not answer is tried again
-IDLE_SECONDS = 3.0  # a manager closes connections that idle for longer; the balancer does it first
 
 WRITES = "Write Manager"
 READS = "Read Manager"
@@ -35,43 +32,16 @@ def is_modern(path: bytes) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class Manager:
-    host: str
-    port: int
-    idle: list["Upstream"] = field(default_factory=list)
+class Manager(Backend):
     down_until: float = 0.0
-    heard_at: float = 0.0
     silent_since: float | None = None
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
 
     def is_awake(self, now: float) -> bool:
         return self.down_until <= now and self.silent_since is None
 
-    def take_idle(self, now: float) -> "Upstream | None":
-        """Return the most recently used connection that is likely to be still open."""
-        while self.idle:
-            upstream = self.idle.pop()
-            if upstream.is_usable(now):
-                return upstream
-            upstream.close()
-        return None
-
-    def drop_idle(self, now: float) -> None:
-        old = [each for each in self.idle if not each.is_usable(now)]
-        for upstream in old:
-            self.idle.remove(upstream)
-            upstream.close()
-
     def rest(self) -> None:
         """Prefer other managers for a while: this one did not answer."""
         self.down_until = asyncio.get_running_loop().time() + REST_SECONDS
-
-    def close(self) -> None:
-        for upstream in self.idle:
-            upstream.close()
-        self.idle.clear()
 
 
 class Managers:

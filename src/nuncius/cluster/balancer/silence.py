@@ -9,10 +9,14 @@ continue.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from nuncius.cluster.balancer.managers import Manager, Managers
-from nuncius.cluster.balancer.upstream import Upstream
+from nuncius.cluster.reverse_proxy.upstream import Upstream
+
+if TYPE_CHECKING:
+    from nuncius.cluster.balancer.client import BalancerClient
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +30,7 @@ _ALIVE = b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 class Silence:
     """Mark silent managers and withdraw the requests that wait for them."""
 
-    def __init__(self, managers: Mapping[str, Managers], asked: Iterable[Upstream]) -> None:
+    def __init__(self, managers: Mapping[str, Managers], asked: Mapping[Upstream, "BalancerClient"]) -> None:
         self._managers = managers
         self._asked = asked
         self.watched: dict[Manager, asyncio.Task[None]] = {}
@@ -38,11 +42,11 @@ class Silence:
     def look(self) -> None:
         """Start to watch managers that have sent nothing since a request, if there are other managers."""
         loop = asyncio.get_running_loop()
-        for upstream in self._asked:
-            manager, since = upstream.manager, upstream.asked_at
+        for upstream, client in self._asked.items():
+            manager, since = client.request.tried[-1], upstream.asked_at
             if manager in self.watched or upstream.has_begun or manager.heard_at > since:
                 continue
-            if loop.time() - since > WORDLESS_SECONDS and upstream.has_alternative:
+            if loop.time() - since > WORDLESS_SECONDS and client.has_alternative:
                 self.watched[manager] = loop.create_task(self._watch(manager))
 
     async def _watch(self, manager: Manager) -> None:
@@ -62,12 +66,12 @@ class Silence:
         finally:
             del self.watched[manager]
 
-    def _waiting(self, manager: Manager) -> list[Upstream]:
-        return [each for each in self._asked if each.manager is manager and not each.has_begun]
+    def _waiting(self, manager: Manager) -> "list[tuple[Upstream, BalancerClient]]":
+        return [each for each in self._asked.items() if each[0].backend is manager and not each[0].has_begun]
 
     def _take_back(self, manager: Manager, seconds: float) -> None:
-        for upstream in self._waiting(manager):
-            if upstream.has_alternative and (upstream.is_repeatable or seconds > GIVE_UP_SECONDS):
+        for upstream, client in self._waiting(manager):
+            if client.has_alternative and (client.request.repeatable or seconds > GIVE_UP_SECONDS):
                 upstream.give_up("does not answer")
 
 

@@ -9,7 +9,7 @@ from nicegui import ui
 from nuncius.broker.observe.facts_clients import ActorFacts, ClientFacts
 from nuncius.broker.observe.facts_page import Page, Wish
 from nuncius.console.context import Console
-from nuncius.console.nodes import CONNECTIONS, Answer
+from nuncius.console.nodes import CONNECTIONS, NodeAnswer
 from nuncius.console.parts.chosen import Chosen
 from nuncius.console.parts.doing import say, sure
 from nuncius.console.parts.frame import frame
@@ -126,7 +126,7 @@ _ORDER = {
 }
 
 
-def page_of(answers: list[Answer] | Any, wish: Wish) -> Page[Row]:
+def page_of(answers: list[NodeAnswer] | Any, wish: Wish) -> Page[Row]:
     """Merge the connections of all nodes; search, sort and page them."""
     word = wish.search.lower()
     found = [
@@ -136,7 +136,7 @@ def page_of(answers: list[Answer] | Any, wish: Wish) -> Page[Row]:
         if not word or any(word in str(each[name]).lower() for name in ("id", "identity", "peer", "door"))
     ]
 
-    def place(item: tuple[Answer, dict[str, Any]]) -> tuple[Any, ...]:
+    def place(item: tuple[NodeAnswer, dict[str, Any]]) -> tuple[Any, ...]:
         """Sort key. Equal values are ordered by the number at the end of the id."""
         answer, said = item
         value = answer.node if wish.sort == "node" else said.get(_ORDER.get(wish.sort, ""))
@@ -149,7 +149,7 @@ def page_of(answers: list[Answer] | Any, wish: Wish) -> Page[Row]:
     return Page(tuple(rows), max(len(found), total if not word else 0))
 
 
-def connection_row(answer: Answer, said: dict[str, Any]) -> Row:
+def connection_row(answer: NodeAnswer, said: dict[str, Any]) -> Row:
     dialect = said["speaks"] if said["speaks"] != said["door"] else ""
     return {
         "key": f"{answer.node} {said['id']}",

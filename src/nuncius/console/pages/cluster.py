@@ -14,8 +14,8 @@ from nuncius.console.nodes import RING, address
 from nuncius.console.parts.chosen import Chosen
 from nuncius.console.parts.doing import say, sure
 from nuncius.console.parts.frame import Frame, frame
-from nuncius.console.parts.ring import Ring, places_of, summary
-from nuncius.console.parts.table import Column, Paged, Row
+from nuncius.console.parts.ring import RingDrawing, places_of, summary
+from nuncius.console.parts.table import Column, Paged, Row, cut
 from nuncius.console.parts.words import age, ago, number, plural, size
 
 NODES = (
@@ -94,7 +94,7 @@ class ClusterPage:
         with ui.element("div").classes("two"):
             with ui.element("div").classes("card"):
                 ui.label("Ring").classes("section")
-                self._drawing = Ring()
+                self._drawing = RingDrawing()
                 self._note = ui.label().classes("note")
             with ui.element("div").classes("card"):
                 self._tables[2].build()
@@ -119,7 +119,7 @@ class ClusterPage:
 
     async def _nodes(self, wish: Wish) -> Page[Row]:
         found = await self._console.facts.cluster.nodes()
-        return _cut([node_row(each) for each in found], wish)
+        return cut([node_row(each) for each in found], wish)
 
     async def _remove(self) -> None:
         keys = self._members.selected
@@ -133,7 +133,7 @@ class ClusterPage:
 
     async def _placement(self, wish: Wish) -> Page[Row]:
         found = await self._console.facts.cluster.placement(MOST_PLACED)
-        return _cut([placed_row(each) for each in found], wish)
+        return cut([placed_row(each) for each in found], wish)
 
     async def _places(self, wish: Wish) -> Page[Row]:
         places = () if self._ring is None else self._ring.places
@@ -141,14 +141,10 @@ class ClusterPage:
             {"key": each.place, "node": each.node, "place": str(each.place), "share": f"{each.share:.1%}"}
             for each in places
         ]
-        return _cut(rows, wish)
+        return cut(rows, wish)
 
     async def _hot(self, wish: Wish) -> Page[Row]:
-        return _cut([hot_row(each) for each in self._seen], wish)
-
-
-def _cut(rows: list[Row], wish: Wish) -> Page[Row]:
-    return Page(tuple(rows[wish.offset : wish.offset + wish.limit]), len(rows))
+        return cut([hot_row(each) for each in self._seen], wish)
 
 
 def hot_row(said: dict[str, Any]) -> Row:

@@ -15,7 +15,7 @@ from nuncius.console.context import Console
 from nuncius.console.parts.cards import facts as pairs
 from nuncius.console.parts.frame import frame
 from nuncius.console.parts.plain import Plain, link
-from nuncius.console.parts.table import Column, Paged, Row
+from nuncius.console.parts.table import Column, Paged, Row, build_in_cards, cut
 from nuncius.console.parts.words import NONE, ago, number, seconds, time
 
 JOBS = (
@@ -58,27 +58,13 @@ def register(console: Console) -> None:
                     dialog.open()
 
             tables = (
-                Paged(
-                    "Jobs",
-                    JOBS,
-                    jobs,
-                    empty=NO_JOB,
-                ),
+                Paged("Jobs", JOBS, jobs, empty=NO_JOB),
                 Paged("Runs", RUNS, runs, Wish("started", descending=True), "Search by job", open_run),
             )
-            for table in tables:
-                with ui.element("div").classes("card"):
-                    table.build()
-
-            async def refresh() -> None:
-                for table in tables:
-                    await table.refresh()
-
-            await made.live(refresh)
+            await made.live(build_in_cards(tables))
 
     async def jobs(wish: Wish) -> Page[Row]:
-        found = [job_row(each) for each in await console.facts.pipelines.jobs()]
-        return Page(tuple(found[wish.offset : wish.offset + wish.limit]), len(found))
+        return cut([job_row(each) for each in await console.facts.pipelines.jobs()], wish)
 
     async def runs(wish: Wish) -> Page[Row]:
         page = await console.facts.pipelines.runs(wish)

@@ -11,7 +11,7 @@ from nuncius.console.parts.advice import Advices
 from nuncius.console.parts.cards import Cards
 from nuncius.console.parts.frame import frame
 from nuncius.console.parts.latencies import Latencies
-from nuncius.console.parts.table import Column, Paged, Row
+from nuncius.console.parts.table import Column, Paged, Row, build_in_cards, cut
 from nuncius.console.parts.words import age, ago, number, size
 
 LIVE_SECONDS = 5.0
@@ -56,7 +56,7 @@ class StorePage:
     def build(self) -> None:
         self._advice = Advices("Recommendations")
         self._cards = Cards(("Size", "Rows", "Dead rows", "Connections", "PostgreSQL", "Schema"))
-        self._tables = (
+        tables = (
             Paged(
                 "Longest open transactions", TRANSACTIONS, self._transactions, empty="No transaction is open."
             ),
@@ -71,9 +71,7 @@ class StorePage:
         self._latencies = Latencies("Store batch latency, the slowest first")
         with ui.element("div").classes("card"):
             self._latencies.build()
-        for table in self._tables:
-            with ui.element("div").classes("card"):
-                table.build()
+        self._refresh_tables = build_in_cards(tables)
 
     async def refresh(self) -> None:
         self._facts = facts = await self._console.facts.store()
@@ -89,11 +87,10 @@ class StorePage:
             }
         )
         await self._latencies.show(await self._console.traffic.look())
-        for table in self._tables:
-            await table.refresh()
+        await self._refresh_tables()
 
     async def _look_at_tables(self, wish: Wish) -> Page[Row]:
-        return _cut(
+        return cut(
             [
                 {
                     "key": each.name,
@@ -110,7 +107,7 @@ class StorePage:
         )
 
     async def _transactions(self, wish: Wish) -> Page[Row]:
-        return _cut(
+        return cut(
             [
                 {
                     "key": each.pid,
@@ -126,7 +123,7 @@ class StorePage:
         )
 
     async def _procedures(self, wish: Wish) -> Page[Row]:
-        return _cut(
+        return cut(
             [
                 {
                     "key": each.name,
@@ -139,7 +136,3 @@ class StorePage:
             ],
             wish,
         )
-
-
-def _cut(rows: list[Row], wish: Wish) -> Page[Row]:
-    return Page(tuple(rows[wish.offset : wish.offset + wish.limit]), len(rows))

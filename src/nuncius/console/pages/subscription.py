@@ -16,7 +16,7 @@ from nuncius.console.parts.cards import Cards
 from nuncius.console.parts.doing import EXPECTED, Form, say, sure
 from nuncius.console.parts.frame import Frame, frame
 from nuncius.console.parts.plain import link
-from nuncius.console.parts.table import Column, Paged, Row
+from nuncius.console.parts.table import Column, Paged, Row, cut
 from nuncius.console.parts.words import age, ago, number, parse_time, time
 
 PARTITIONS = (
@@ -125,7 +125,7 @@ class SubscriptionPage:
             }
             for n, (position, following) in enumerate(zip(facts.positions, facts.nexts, strict=True), 1)
         ]
-        return Page(tuple(rows[wish.offset : wish.offset + wish.limit]), len(rows))
+        return cut(rows, wish)
 
     async def _look_at_members(self, wish: Wish) -> Page[Row]:
         found = await self._console.broker.groups.members(self._facts.topic, self._facts.subscriber)
@@ -139,7 +139,7 @@ class SubscriptionPage:
             }
             for each in found
         ]
-        return Page(tuple(rows[wish.offset : wish.offset + wish.limit]), len(rows))
+        return cut(rows, wish)
 
     async def _seek(self, fields: dict[str, Any]) -> str:
         place = chosen(fields)

@@ -1,6 +1,5 @@
 """Subscriptions: their lag, what awaits redelivery, and dead letters."""
 
-from typing import Any
 from urllib.parse import quote
 
 from fastapi import Request
@@ -11,7 +10,7 @@ from nuncius.broker.observe.facts_page import Page, Wish
 from nuncius.broker.observe.facts_subscriptions import DeadLetters, SubscriptionFacts
 from nuncius.console.context import Console
 from nuncius.console.parts.frame import frame
-from nuncius.console.parts.table import Column, Paged, Row
+from nuncius.console.parts.table import Column, Paged, Row, build_in_cards, cut
 from nuncius.console.parts.words import ago, number, time
 
 COLUMNS = (
@@ -59,15 +58,7 @@ def register(console: Console) -> None:
                 Paged("Awaiting redelivery", FAILURES, failures, empty="Nothing awaits redelivery."),
                 Paged("Dead letters", DEAD, dead, empty="There are no dead letters."),
             )
-            for table in tables:
-                with ui.element("div").classes("card"):
-                    table.build()
-
-            async def refresh() -> None:
-                for table in tables:
-                    await table.refresh()
-
-            await made.live(refresh)
+            await made.live(build_in_cards(tables))
 
     async def look(wish: Wish) -> Page[Row]:
         page = await console.facts.subscriptions.page(wish)
@@ -77,14 +68,10 @@ def register(console: Console) -> None:
 
     async def failures(wish: Wish) -> Page[Row]:
         found = await console.facts.subscriptions.awaiting(MOST_FAILURES)
-        return _cut([failure(each) for each in found], wish)
+        return cut([failure(each) for each in found], wish)
 
     async def dead(wish: Wish) -> Page[Row]:
-        return _cut([letters(each) for each in await console.facts.subscriptions.dead_letters()], wish)
-
-
-def _cut(rows: list[dict[str, Any]], wish: Wish) -> Page[Row]:
-    return Page(tuple(rows[wish.offset : wish.offset + wish.limit]), len(rows))
+        return cut([letters(each) for each in await console.facts.subscriptions.dead_letters()], wish)
 
 
 def row(facts: SubscriptionFacts, connected: int) -> Row:

@@ -19,8 +19,8 @@ from nuncius.console.parts.doing import EXPECTED, Form, say, sure
 from nuncius.console.parts.frame import Frame, frame
 from nuncius.console.parts.message import Button, Viewer
 from nuncius.console.parts.plain import link
-from nuncius.console.parts.publishing import parse_headers
-from nuncius.console.parts.table import Column, Paged, Row
+from nuncius.console.parts.publishing import message_of, publish_form
+from nuncius.console.parts.table import Column, Paged, Row, cut
 from nuncius.console.parts.words import NONE, age, number, rate, size, time
 
 PARTITIONS = (
@@ -72,9 +72,7 @@ class TopicPage:
         await self._frame.live(self._refresh)
 
     def _buttons(self) -> None:
-        publish = Form("Publish a message", "Publish", self._publish)
-        publish.text("body", "Body", long=True).text("key", "Key (may be empty)")
-        publish.text("headers", "Headers, one a line: name: value", long=True)
+        publish = publish_form(self._publish)
         self._again = Form("Publish this message again", "Publish", self._republish)
         self._again.text("target", "To the topic", self._name)
         with ui.element("div").classes("buttons"):
@@ -99,9 +97,7 @@ class TopicPage:
         await self._browser.refresh()
 
     async def _look(self, wish: Wish) -> Page[Row]:
-        every = self._facts.partitions
-        some = every[wish.offset : wish.offset + wish.limit]
-        return Page(tuple(map(self._row, some)), len(every))
+        return cut([self._row(each) for each in self._facts.partitions], wish)
 
     def _row(self, facts: PartitionFacts) -> Row:
         now = asyncio.get_running_loop().time()
@@ -118,13 +114,7 @@ class TopicPage:
         }
 
     async def _publish(self, fields: dict[str, Any]) -> str:
-        done = await self._changes.publish(
-            self._frame.visit.who,
-            self._name,
-            (fields["body"] or "").encode(),
-            fields["key"] or None,
-            parse_headers(fields["headers"] or ""),
-        )
+        done = await self._changes.publish(self._frame.visit.who, self._name, *message_of(fields))
         await self._refresh()
         return done
 

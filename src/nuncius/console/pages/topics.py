@@ -11,9 +11,8 @@ from nuncius.broker.model import Retention
 from nuncius.broker.observe.facts_page import Page, Wish
 from nuncius.broker.observe.facts_topics import TopicFacts
 from nuncius.console.context import Console
-from nuncius.console.parts.doing import Form
 from nuncius.console.parts.frame import frame
-from nuncius.console.parts.publishing import parse_headers
+from nuncius.console.parts.publishing import message_of, publish_form
 from nuncius.console.parts.table import Column, Paged, Row
 from nuncius.console.parts.words import ago, number, rate, seconds, size
 
@@ -36,18 +35,10 @@ def register(console: Console) -> None:
             if made.may_change:
 
                 async def publish(fields: dict[str, Any]) -> str:
-                    return await console.changes.publish(
-                        made.visit.who,
-                        fields["topic"] or "",
-                        (fields["body"] or "").encode(),
-                        fields["key"] or None,
-                        parse_headers(fields["headers"] or ""),
-                    )
+                    topic = fields["topic"] or ""
+                    return await console.changes.publish(made.visit.who, topic, *message_of(fields))
 
-                form = Form("Publish a message", "Publish", publish)
-                form.text("topic", "Topic", hint="It is made if there is none of that name.")
-                form.text("body", "Body", long=True).text("key", "Key (may be empty)")
-                form.text("headers", "Headers, one a line: name: value", long=True)
+                form = publish_form(publish, asks_topic=True)
                 with ui.element("div").classes("buttons"):
                     ui.button("Publish", icon="add", on_click=form.open)
             table = Paged(

@@ -16,7 +16,7 @@ WIDTH, MIDDLE, RADIUS = 420.0, 210.0, 130.0
 MOST_NAMES = 24
 
 
-class Ring:
+class RingDrawing:
     def __init__(self) -> None:
         self._place = ui.element("div")
         self._shown: object = None

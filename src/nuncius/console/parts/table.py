@@ -1,6 +1,6 @@
 """A table that the store sorts, searches and pages, and that shows its rows as text."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -145,6 +145,25 @@ class Paged:
     async def _opened(self, event: events.GenericEventArguments) -> None:
         if self.on_open is not None:
             await self.on_open(event.args)
+
+
+def cut(rows: Sequence[Row], wish: Wish) -> Page[Row]:
+    """Return the page of a listing that the visitor looks at; for listings that come whole from the store."""
+    return Page(tuple(rows[wish.offset : wish.offset + wish.limit]), len(rows))
+
+
+def build_in_cards(tables: Iterable[Paged]) -> Callable[[], Awaitable[None]]:
+    """Create tables, each in a card of its own. Return the function that refreshes them."""
+    tables = tuple(tables)
+    for table in tables:
+        with ui.element("div").classes("card"):
+            table.build()
+
+    async def refresh() -> None:
+        for table in tables:
+            await table.refresh()
+
+    return refresh
 
 
 def wished(old: Wish, columns: Sequence[Column], pagination: Mapping[str, Any]) -> Wish:

@@ -5,14 +5,14 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from nuncius.cluster.dialects import Dialect
-from nuncius.doors.http.api.operations import PREFIX, Operation, Router
+from nuncius.doors.http.api.operations import PREFIX, Operation, OperationRouter
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.errors import EXPECTED, Failed, failed, problem
 from nuncius.doors.http.exchange import Disconnected, Exchange, Receive, Scope, Send
 from nuncius.doors.http.fixed import OTHER, endpoints
 from nuncius.doors.http.queue_report import report
 from nuncius.doors.http.web import cors
-from nuncius.doors.http.web.console import Console, is_console
+from nuncius.doors.http.web.console import ConsoleProxy, is_console
 from nuncius.doors.http.web.origins import Origins
 
 log = logging.getLogger(__name__)
@@ -29,31 +29,31 @@ class App:
         desk: Desk,
         operations: Sequence[Operation],
         websockets: WebSockets,
-        console: Console | None = None,
+        console: ConsoleProxy | None = None,
         origins: Origins | None = None,
         dialect: Dialect = Dialect.AUTO,
     ) -> None:
         self._desk = desk
         self._console = console
-        self._router = Router(operations)
+        self._router = OperationRouter(operations)
         self._websockets = websockets
         self._origins = origins or Origins()
         self._refusal = self._origins.refusal
         self._shares = self._origins.has_named
         self._fixed = endpoints(desk, operations, dialect)
         self._count = desk.metrics.requests.count
+        self._pressure = desk.broker.pressure
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._open(scope, receive, send)
             return
         start = time.perf_counter()
-        path: bytes = scope["raw_path"]
-        if path.startswith(b"//"):  # from a client whose base URL ends with a slash
-            path = b"/" + path.lstrip(b"/")
+        raw: bytes = scope["raw_path"]  # with two slashes if the client's base URL ends with one
+        path = b"/" + raw.lstrip(b"/") if raw.startswith(b"//") else raw
+        exchange = Exchange(scope, receive, send, self._pressure, self._desk.closing)
         if self._shares and not is_console(path):
-            send = cors.sharing(self._origins, scope, send)
-        exchange = Exchange(scope, receive, send, self._desk.broker.pressure, self._desk.closing)
+            exchange.share = cors.sharing(self._origins, scope)
         methods = self._fixed.get(path)
         refusal = self._refusal(scope)
         name = UNKNOWN
@@ -67,8 +67,7 @@ class App:
                 name = await self._operate(exchange, path)
             elif self._console is not None and is_console(path):
                 name = "/console"
-                exchange.begun = True
-                exchange.status = await self._console.http(scope, receive, send)
+                await self._console.pass_on(exchange)
             else:
                 await report.refuse(exchange, "There is nothing at this path; see /docs", 404)
         except Disconnected:
@@ -82,7 +81,8 @@ class App:
             text = "a fault of the node; its log says more"
             await _refuse(exchange, path, Failed(500, "internal", text))
         finally:
-            exchange.done()
+            if exchange.accepted:
+                exchange.done()
         self._count(DOOR, name, exchange.status, time.perf_counter() - start)
 
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,7 +94,7 @@ class App:
     async def _operate(self, exchange: Exchange, path: bytes) -> str:
         name = UNKNOWN
         try:
-            operation, values = self._router.find(exchange.method, path)
+            operation, values = self._router.find(exchange.scope["method"], path)
             name = operation.path
             await operation.carry_out(self._desk, exchange, values)
         except EXPECTED as error:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from nuncius.broker import Broker, future
 from nuncius.broker.caller import Caller
@@ -15,7 +16,7 @@ from nuncius.doors.http.queue_report.growth import TopicGrowth
 from nuncius.doors.http.watching.metrics import Metrics
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Desk:
     broker: Broker
     members: ClusterMembers
@@ -25,7 +26,7 @@ class Desk:
     pages: Pages
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 
-    @property
+    @cached_property
     def max_request(self) -> int:
         """The largest request in bytes: a message in JSON takes more bytes than its body has."""
         return 4 * self.broker.limits.max_body + (1 << 20)

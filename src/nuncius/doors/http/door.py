@@ -21,13 +21,14 @@ from nuncius.cluster.members import ClusterMembers
 from nuncius.cluster.proxies import Proxies
 from nuncius.doors.http import ring
 from nuncius.doors.http.app import App
-from nuncius.doors.http.connection.watched import WatchedWebSocket
+from nuncius.doors.http.connection.http import HttpConnection
+from nuncius.doors.http.connection.websocket import WebSocketConnection
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.queue_report.growth import TopicGrowth
 from nuncius.doors.http.v1 import routes as v1
 from nuncius.doors.http.watching import connections, consumers, stats
 from nuncius.doors.http.watching.metrics import Metrics
-from nuncius.doors.http.web.console import Console
+from nuncius.doors.http.web.console import ConsoleProxy
 from nuncius.doors.http.web.origins import Origins
 from nuncius.doors.http.websocket import carry
 from nuncius.doors.listening import BACKLOG, listen, port_of
@@ -38,7 +39,7 @@ PARTITION_THRESHOLD = 1_000_000
 MAX_CONNECTIONS = 10_000
 
 
-class _Server(uvicorn.Server):
+class _HttpServer(uvicorn.Server):
     """uvicorn without its signal handlers: the node decides when to stop."""
 
     @contextlib.contextmanager
@@ -76,11 +77,11 @@ class HttpDoor:
         routes = [WebSocketRoute(each.path, self._endpoint(each)) for each in websockets]
         self._origins = Origins(allowed_origins)
         proxies = Proxies(trusted_proxies)
-        console = None if console_port is None else Console(console_port, self._origins, proxies)
-        if console is not None:
-            routes.append(WebSocketRoute("/console/{rest:path}", console.websocket))
-        self._app = App(self.desk, v1.OPERATIONS, Router(routes), console, self._origins, dialect)
-        self._server: _Server | None = None
+        self._console = None if console_port is None else ConsoleProxy(console_port, self._origins, proxies)
+        if self._console is not None:
+            routes.append(WebSocketRoute("/console/{rest:path}", self._console.websocket))
+        self._app = App(self.desk, v1.OPERATIONS, Router(routes), self._console, self._origins, dialect)
+        self._server: _HttpServer | None = None
         self._watch = Watch(broker.limits, lambda: self._there)
         self._serving: asyncio.Task[None] | None = None
 
@@ -96,15 +97,15 @@ class HttpDoor:
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            http=partial(connections.HttpConnection, self._broker, self._watch),  # type: ignore[arg-type]
-            ws=partial(WatchedWebSocket, self._broker),  # type: ignore[arg-type]
+            http=partial(HttpConnection, self._broker, self._watch),  # type: ignore[arg-type]
+            ws=partial(WebSocketConnection, self._broker),  # type: ignore[arg-type]
             ws_per_message_deflate=False,  # a little traffic saved for much work and memory
             limit_concurrency=self._max_connections,
             ws_max_size=self._broker.limits.max_body + (64 << 10),
             timeout_graceful_shutdown=FINISH_SECONDS,
             backlog=BACKLOG,
         )
-        self._server = _Server(config)
+        self._server = _HttpServer(config)
         self._serving = asyncio.ensure_future(self._server.serve(sockets))
         while not self._server.started:
             await asyncio.wait([self._serving], timeout=0.01)
@@ -137,6 +138,8 @@ class HttpDoor:
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             await self._serving
+        if self._console is not None:
+            self._console.close()
         self._watch.end()
 
     def _endpoint(self, each: WebSocketPath):  # type: ignore[no-untyped-def]

@@ -14,7 +14,7 @@ from nuncius.doors.http.connection.codings import WORTHWHILE
 from nuncius.doors.replies import Replies
 
 if TYPE_CHECKING:
-    from nuncius.doors.http.connection.watched import WatchedHttp
+    from nuncius.doors.http.connection.http import HttpConnection
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -22,6 +22,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Sequence[tuple[bytes, bytes]]
 
 JSON = b"application/json"
+TEXT = b"text/plain; charset=utf-8"
 MAX_QUERY_FIELDS = 100
 REFUSED = 400  # from this status on an answer is an error: short, and often read by programs without gzip
 CONNECTION = "nuncius.connection"
@@ -36,14 +37,17 @@ class Disconnected(Exception):
 
 class Exchange:
     __slots__ = (
-        "_accepted",
-        "_connection",
         "_receive",
         "_send",
+        "accepted",
         "begun",
         "closing",
+        "connection",
+        "cycle",
+        "headers",
         "pressure",
         "scope",
+        "share",
         "status",
     )
 
@@ -51,18 +55,23 @@ class Exchange:
         self, scope: Scope, receive: Receive, send: Send, pressure: Pressure, closing: asyncio.Event
     ) -> None:
         self.scope = scope
-        self._connection: WatchedHttp = scope[CONNECTION]
-        self._accepted = 0
+        self.connection: HttpConnection = scope[CONNECTION]
+        self.cycle: Any = self.connection.answering
+        self.accepted = 0
+        self.headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))
+        """The first header of each (lower case) name."""
         self._receive = receive
         self._send = send
         self.pressure = pressure
         self.closing = closing
+        self.share: Callable[[Headers], Headers] | None = None
+        """Adds the headers with which pages of another site may read the answer."""
         self.begun = False
         self.status = 500
 
     @property
     def caller(self) -> Caller:
-        return self._connection.caller
+        return self.connection.caller
 
     @property
     def method(self) -> str:
@@ -70,10 +79,8 @@ class Exchange:
 
     def header(self, name: bytes) -> str | None:
         """Return the first header of that (lower case) name."""
-        for key, value in self.scope["headers"]:
-            if key == name:
-                return value.decode("latin-1")  # type: ignore[no-any-return]
-        return None
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
 
     def query(self) -> dict[str, str]:
         """Return the fields of the query string; of several with the same name the last."""
@@ -94,22 +101,23 @@ class Exchange:
     async def body(self, most: int, *, is_wanted: bool = True) -> bytes:
         """Return the whole body, without its content coding if `is_wanted`. Nothing is read while the node is
         overloaded."""
+        if self.connection.flow.write_paused:
+            await self.connection.writable()
         if self.pressure.is_high:
             await self._relieved()
-        if self._connection.is_stalled():
-            await self._connection.writable()
-        body, more = await self._piece()
-        if more:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        body: bytes = message["body"]
+        if message["more_body"]:
             body = await self._with_the_rest(body, most)
         if len(body) > most:
             raise TooLarge(f"the body of this request has at most {most} bytes")
-        if body and is_wanted:
-            for name, _ in self.scope["headers"]:
-                if name == b"content-encoding":
-                    body = await codings.decoded(body, self._codings(), most, self._connection.footprint)
-                    break
-        self._accepted = len(body)
-        self.pressure.add(len(body))
+        if body and is_wanted and b"content-encoding" in self.headers:
+            body = await codings.decoded(body, self._codings(), most, self.connection.footprint)
+        if body:
+            self.accepted = len(body)
+            self.pressure.add(len(body))
         return body
 
     def _codings(self) -> str:
@@ -119,33 +127,29 @@ class Exchange:
 
     def done(self) -> None:
         """Stop counting the request as open."""
-        self.pressure.remove(self._accepted)
-        self._accepted = 0
+        self.pressure.remove(self.accepted)
+        self.accepted = 0
 
     @property
     def replies(self) -> Replies:
         """The connection's limit on concurrent lookups of large answers."""
-        return self._connection.replies
-
-    async def _piece(self) -> tuple[bytes, bool]:
-        """Return the next piece of the body, and whether there is more."""
-        message = await self._receive()
-        if message["type"] == "http.disconnect":
-            raise Disconnected
-        return message.get("body", b""), message.get("more_body", False)
+        return self.connection.replies
 
     async def _with_the_rest(self, first: bytes, most: int) -> bytes:
         """Return the body that begins with `first`; if it is too large, only enough of it to tell."""
         parts, size, more = [first], len(first), True
-        footprint = self._connection.footprint
+        footprint = self.connection.footprint
         try:
             while more and size <= most:
                 footprint.begin(size)
                 if self.pressure.is_high:
                     await self._relieved()
-                piece, more = await self._piece()
-                parts.append(piece)
-                size += len(piece)
+                message = await self._receive()
+                if message["type"] == "http.disconnect":
+                    raise Disconnected
+                parts.append(message["body"])
+                size += len(parts[-1])
+                more = message["more_body"]
             return b"".join(parts)
         finally:
             footprint.begin(0)
@@ -173,31 +177,32 @@ class Exchange:
             if accepted is not None and codings.accepts_gzip(accepted):
                 content = await codings.compressed(content)
                 headers.append(codings.GZIPPED)
-        self.begun = True
-        self.status = status
         size = b"%d" % len(content)
-        await self._send(
-            {
-                "type": "http.response.start",
-                "status": status,
-                "headers": [(b"content-type", content_type), (b"content-length", size), *headers],
-            }
-        )
-        await self._send({"type": "http.response.body", "body": content})
+        head = ((b"content-type", content_type), (b"content-length", size), *headers)
+        await self._answer(status, head, content)
 
     async def nothing(self, status: int, headers: Headers = ()) -> None:
         """Send an answer without a body, which may not even have a content-length of 0."""
+        await self._answer(status, headers, b"")
+
+    async def _answer(self, status: int, headers: Headers, content: bytes) -> None:
         self.begun = True
         self.status = status
-        await self._send({"type": "http.response.start", "status": status, "headers": [*headers]})
-        await self._send({"type": "http.response.body", "body": b""})
+        if self.accepted:
+            self.done()
+        connection = self.connection
+        if connection.flow.write_paused:
+            await connection.flow.drain()
+        connection.answer(self.cycle, status, headers if self.share is None else self.share(headers), content)
 
     async def begin(self, status: int, content_type: bytes, headers: Headers = ()) -> None:
         """Begin a streamed answer."""
         self.begun = True
         self.status = status
-        head = {"type": "http.response.start", "status": status}
-        await self._send({**head, "headers": [(b"content-type", content_type), *headers]})
+        headers = [(b"content-type", content_type), *headers]
+        if self.share is not None:
+            headers = self.share(headers)
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def more(self, content: bytes) -> None:
         """Send a piece of a streamed answer. Wait while the client does not keep up."""

@@ -10,9 +10,9 @@ from nuncius.doors.http.api.operations import PREFIX, Operation, allow
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.errors import problem
 from nuncius.doors.http.exchange import Exchange
-from nuncius.doors.http.queue_report.report import Report, refuse
+from nuncius.doors.http.queue_report.report import ReportApi, refuse
 from nuncius.doors.http.web.origins import consumes
-from nuncius.doors.http.web.pages import Plain
+from nuncius.doors.http.web.pages import PlainPages
 
 Endpoint = Callable[[Exchange], Awaitable[None]]
 OTHER = ""  # stands for every method that a path does not support
@@ -22,8 +22,10 @@ def endpoints(
     desk: Desk, operations: Sequence[Operation], dialect: Dialect
 ) -> dict[bytes, dict[str, Endpoint]]:
     """Return the endpoints by path and method."""
-    found = {path: _complete(path, methods, 400) for path, methods in Report(desk, dialect).endpoints.items()}
-    for path, methods in Plain(desk, operations).endpoints.items():
+    found = {
+        path: _complete(path, methods, 400) for path, methods in ReportApi(desk, dialect).endpoints.items()
+    }
+    for path, methods in PlainPages(desk, operations).endpoints.items():
         found[path] = _complete(path, methods, 405)
     found[b"*"] = _complete(b"*", {}, 400)  # OPTIONS may ask about no path in particular
     return found

@@ -13,6 +13,7 @@ from nuncius.doors.http.errors import Problem
 from nuncius.doors.http.identity import MAX_KEY
 
 _REF = "#/components/schemas/{name}"
+SCHEMA_PREFIX = "V1"  # of classes that would have the name of another one; the document leaves it out
 PROBLEMS = {
     400: "Something in the request is wrong.",
     403: "A page of another site sent the request.",
@@ -34,11 +35,11 @@ def document(operations: Sequence[Operation]) -> bytes:
     for each in operations:
         paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, components)
     used = {
-        name: schema | OF_STRUCTS.get(name, {})
+        name.removeprefix(SCHEMA_PREFIX): schema | OF_STRUCTS.get(name, {})
         for name, schema in components.items()
         if name not in _queries(operations)
     }
-    return msgspec.json.encode(
+    found = msgspec.json.encode(
         {
             "openapi": "3.1.0",
             "info": {
@@ -51,6 +52,9 @@ def document(operations: Sequence[Operation]) -> bytes:
             "components": {"schemas": used},
         }
     )
+    for before in (b'"#/components/schemas/', b'"title":"'):
+        found = found.replace(before + SCHEMA_PREFIX.encode(), before)
+    return found
 
 
 def _is_struct(kind: Any) -> bool:

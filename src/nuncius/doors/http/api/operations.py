@@ -16,7 +16,7 @@ from nuncius.doors.http import identity
 from nuncius.doors.http.api import values
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.errors import Failed
-from nuncius.doors.http.exchange import Exchange
+from nuncius.doors.http.exchange import JSON, Exchange
 
 PREFIX = b"/v1/"
 
@@ -69,15 +69,15 @@ class Operation:
             for (name, kind), value in zip(self.in_path.items(), parts, strict=True):
                 arguments[name] = values.in_path(name, kind, value)
         if self.query is not None:
-            arguments["query"] = values.in_query(exchange.query(), self.query, self.integers)
+            is_given = exchange.scope["query_string"]
+            given = values.in_query(exchange.query(), self.query, self.integers) if is_given else self.query()
+            arguments["query"] = given
         if self.takes_key:
-            arguments["key"] = identity.check(exchange.header(identity.HEADER))
+            key = exchange.headers.get(identity.HEADER)
+            arguments["key"] = None if key is None else identity.check(key.decode("latin-1"))
         if self.body is not None:
-            _check_media_type(exchange)
-            content = await exchange.body(desk.max_request)
-            if not content:
-                raise Failed(400, "invalid", "the request has no body; send JSON")
-            arguments["body"] = values.in_body(self.decode, content)
+            _check_media_type(exchange.headers.get(b"content-type", JSON))
+            arguments["body"] = self._decoded(await exchange.body(desk.max_request))
         elif self.takes_raw:
             arguments["raw"] = await exchange.body(desk.broker.limits.max_body)
         else:
@@ -95,13 +95,20 @@ class Operation:
         else:
             await exchange.answer(self.status, _encode(answer))
 
+    def _decoded(self, content: bytes) -> Any:
+        if not content:
+            raise Failed(400, "invalid", "the request has no body; send JSON")
+        try:
+            return self.decode(content)
+        except (msgspec.ValidationError, UnicodeDecodeError, RecursionError):
+            return values.in_body(self.decode, content)
+
 
 _encode = msgspec.json.Encoder().encode
 
 
-def _check_media_type(exchange: Exchange) -> None:
-    kind = exchange.header(b"content-type")
-    if kind is not None and kind.partition(";")[0].strip().lower() != "application/json":
+def _check_media_type(kind: bytes) -> None:
+    if kind != JSON and kind.partition(b";")[0].strip().lower() != JSON:
         raise Failed(415, "unsupported_media_type", "send application/json")
 
 
@@ -150,7 +157,7 @@ class Options:
         await exchange.nothing(204, [(b"allow", self.allow)])
 
 
-class Router:
+class OperationRouter:
     """Router from paths to operations, part by part: names may contain anything, a slash as %2F, too."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:

@@ -1,1 +1,1 @@
-"""One connection: corked writes, content codings, malformed requests."""
+"""One connection: HTTP, WebSocket, content codings, malformed requests."""

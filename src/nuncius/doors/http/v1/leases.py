@@ -28,7 +28,7 @@ class Leasing(msgspec.Struct, forbid_unknown_fields=True):
     seconds: Seconds = 30
 
 
-class LeasedMessage(QueueMessage, kw_only=True):
+class V1LeasedMessage(QueueMessage, kw_only=True):
     """A leased message. `lease` identifies this delivery, `attempts` is how often it was delivered before,
     `origin` is an id that stays the same over all deliveries."""
 
@@ -38,14 +38,14 @@ class LeasedMessage(QueueMessage, kw_only=True):
 
 
 class LeasedMessages(msgspec.Struct):
-    messages: list[LeasedMessage]
+    messages: list[V1LeasedMessage]
 
 
 class Settling(msgspec.Struct, forbid_unknown_fields=True):
     leases: LeaseIds
 
 
-class Releasing(msgspec.Struct, forbid_unknown_fields=True):
+class V1Releasing(msgspec.Struct, forbid_unknown_fields=True):
     """Without a reason the messages are redelivered at once, and this delivery is not counted."""
 
     leases: LeaseIds
@@ -85,7 +85,7 @@ async def settle_leases(desk: Desk, queue: Name, body: Settling, exchange: Excha
 
 
 @operation("POST", "/v1/queues/{queue}/release", status=204)
-async def release_leases(desk: Desk, queue: Name, body: Releasing) -> None:
+async def release_leases(desk: Desk, queue: Name, body: V1Releasing) -> None:
     """Return messages that the client could not process. They are redelivered after a while, or become dead
     letters after too many attempts."""
     found = await find_queue(desk, queue)
@@ -99,8 +99,8 @@ async def extend_leases(desk: Desk, queue: Name, body: Extending) -> None:
     await desk.broker.timed_leases.extend(found.queue_id, body.leases, body.seconds)
 
 
-def _message(leased: Leased) -> LeasedMessage:
-    return LeasedMessage(
+def _message(leased: Leased) -> V1LeasedMessage:
+    return V1LeasedMessage(
         **msgspec.structs.asdict(queue_message(leased.message)),
         lease=leased.lease_id,
         attempts=leased.attempts,

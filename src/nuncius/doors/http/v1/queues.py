@@ -38,7 +38,7 @@ class NewQueue(msgspec.Struct, forbid_unknown_fields=True):
     name: Name
 
 
-class QueueState(msgspec.Struct):
+class V1QueueState(msgspec.Struct):
     name: str
     messages: int
     oldest: Time | None
@@ -47,7 +47,7 @@ class QueueState(msgspec.Struct):
 class QueueStates(msgspec.Struct):
     """`next` is the value of `after` for the next page; null at the end of the list."""
 
-    queues: list[QueueState]
+    queues: list[V1QueueState]
     next: str | None
 
 
@@ -73,7 +73,7 @@ class RawPut(msgspec.Struct):
     priority: Priority = 5
 
 
-class Put(msgspec.Struct):
+class V1Put(msgspec.Struct):
     """The ids of the messages; those that were stored before, under the same Idempotency-Key, have none."""
 
     ids: list[int]
@@ -117,14 +117,14 @@ async def list_queues(desk: Desk, query: Listing) -> QueueStates:
 
 
 @operation("POST", "/v1/queues", status=201)
-async def create_queue(desk: Desk, body: NewQueue, exchange: Exchange) -> QueueState:
+async def create_queue(desk: Desk, body: NewQueue, exchange: Exchange) -> V1QueueState:
     """Create a queue."""
     queue = await desk.broker.queues.create(body.name, caller=exchange.caller)
-    return QueueState(queue.name, 0, None)
+    return V1QueueState(queue.name, 0, None)
 
 
 @operation("GET", "/v1/queues/{queue}")
-async def get_queue(desk: Desk, queue: Name) -> QueueState:
+async def get_queue(desk: Desk, queue: Name) -> V1QueueState:
     """A queue and its number of messages."""
     found = await desk.broker.queues.info([queue])
     if not found:
@@ -147,13 +147,15 @@ async def purge_queue(desk: Desk, queue: Name, exchange: Exchange) -> Removed:
 
 
 @operation("POST", "/v1/queues/{queue}/messages", status=201)
-async def put_message(desk: Desk, queue: Name, body: NewLetter, key: str | None, exchange: Exchange) -> Put:
+async def put_message(desk: Desk, queue: Name, body: NewLetter, key: str | None, exchange: Exchange) -> V1Put:
     """Put a message into a queue."""
     return await _put(desk, queue, [await _letter(desk, body)], key, (body,), exchange.caller)
 
 
 @operation("POST", "/v1/queues/{queue}/messages/batch", status=201)
-async def put_messages(desk: Desk, queue: Name, body: NewLetters, key: str | None, exchange: Exchange) -> Put:
+async def put_messages(
+    desk: Desk, queue: Name, body: NewLetters, key: str | None, exchange: Exchange
+) -> V1Put:
     """Put messages into a queue, all or none."""
     letters = [await _letter(desk, each) for each in body.messages]
     return await _put(desk, queue, letters, key, body.messages, exchange.caller)
@@ -162,7 +164,7 @@ async def put_messages(desk: Desk, queue: Name, body: NewLetters, key: str | Non
 @operation("POST", "/v1/queues/{queue}/messages/raw", status=201)
 async def put_raw(
     desk: Desk, queue: Name, query: RawPut, raw: bytes, key: str | None, exchange: Exchange
-) -> Put:
+) -> V1Put:
     """Put the request's body into a queue as one message. Its content type is kept with it."""
     headers = raw_headers(exchange)
     letter = Letter(raw, query.priority, headers=headers[0] if headers else None)
@@ -222,7 +224,7 @@ async def _put(
     key: str | None,
     content: Sequence[object],
     caller: Caller,
-) -> Put:
+) -> V1Put:
     queue = await find_queue(desk, name)
     publisher = None if key is None else await desk.identity(key, content, "queue", name)
     stored, done = future.new()
@@ -230,12 +232,12 @@ async def _put(
     desk.broker.queues.put_soon(
         queue.queue_id, letters, done, publisher=publisher, count=count, caller=caller
     )
-    return Put(list((await stored).ids))
+    return V1Put(list((await stored).ids))
 
 
-def _state(info: QueueInfo) -> QueueState:
+def _state(info: QueueInfo) -> V1QueueState:
     oldest = None if info.oldest is None else datetime.fromtimestamp(info.oldest / 1e6, UTC)
-    return QueueState(info.name, info.depth, oldest)
+    return V1QueueState(info.name, info.depth, oldest)
 
 
 def queue_message(taken: Taken) -> QueueMessage:

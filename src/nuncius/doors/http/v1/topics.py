@@ -23,10 +23,10 @@ from nuncius.doors.http.v1.model import (
     NewMessages,
     Number,
     Offset,
-    Published,
     PublishedBatch,
     Removed,
     Time,
+    V1Published,
     Wait,
     columns,
     messages_of,
@@ -62,29 +62,29 @@ class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
     retention: RetentionRule | None = None
 
 
-class Partition(msgspec.Struct):
+class V1Partition(msgspec.Struct):
     partition: int
     first_offset: int
     next_offset: int
 
 
-class Topic(msgspec.Struct):
+class V1Topic(msgspec.Struct):
     name: str
     created_at: Time
     retention: RetentionRule
     subscriptions: int
     messages: int
-    partitions: list[Partition]
+    partitions: list[V1Partition]
 
 
-class Topics(msgspec.Struct):
+class V1Topics(msgspec.Struct):
     """`next` is the value of `after` for the next page; null at the end of the list."""
 
-    topics: list[Topic]
+    topics: list[V1Topic]
     next: str | None
 
 
-class Growth(msgspec.Struct, forbid_unknown_fields=True):
+class V1Growth(msgspec.Struct, forbid_unknown_fields=True):
     partitions: Partitions
 
 
@@ -104,14 +104,14 @@ class From(msgspec.Struct):
 
 
 @operation("GET", "/v1/topics")
-async def list_topics(desk: Desk, query: Listing) -> Topics:
+async def list_topics(desk: Desk, query: Listing) -> V1Topics:
     """All topics, in the order of their names."""
     page = await desk.pages.topics(query.after, query.limit)
-    return Topics([_topic(info) for info in page.rows], page.next)
+    return V1Topics([_topic(info) for info in page.rows], page.next)
 
 
 @operation("POST", "/v1/topics", status=201)
-async def create_topic(desk: Desk, body: NewTopic, exchange: Exchange) -> Topic:
+async def create_topic(desk: Desk, body: NewTopic, exchange: Exchange) -> V1Topic:
     """Create a topic."""
     retention = None if body.retention is None else body.retention.checked()
     await desk.broker.topics.create(body.name, body.partitions, caller=exchange.caller)
@@ -121,7 +121,7 @@ async def create_topic(desk: Desk, body: NewTopic, exchange: Exchange) -> Topic:
 
 
 @operation("GET", "/v1/topics/{topic}")
-async def get_topic(desk: Desk, topic: Name) -> Topic:
+async def get_topic(desk: Desk, topic: Name) -> V1Topic:
     """A topic and the offsets of its partitions."""
     return await _find(desk, topic)
 
@@ -133,14 +133,14 @@ async def delete_topic(desk: Desk, topic: Name, exchange: Exchange) -> None:
 
 
 @operation("PUT", "/v1/topics/{topic}/retention")
-async def set_retention(desk: Desk, topic: Name, body: RetentionRule, exchange: Exchange) -> Topic:
+async def set_retention(desk: Desk, topic: Name, body: RetentionRule, exchange: Exchange) -> V1Topic:
     """Set how long messages of a topic are kept."""
     await desk.broker.topics.set_retention(topic, body.checked(), caller=exchange.caller)
     return await _find(desk, topic)
 
 
 @operation("PUT", "/v1/topics/{topic}/partitions")
-async def grow_topic(desk: Desk, topic: Name, body: Growth, exchange: Exchange) -> Topic:
+async def grow_topic(desk: Desk, topic: Name, body: V1Growth, exchange: Exchange) -> V1Topic:
     """Add partitions up to this number. The number cannot be reduced."""
     now = len((await desk.broker.topics.existing(topic)).partition_ids)
     if body.partitions < now:
@@ -158,11 +158,11 @@ async def purge_topic(desk: Desk, topic: Name, exchange: Exchange) -> Removed:
 @operation("POST", "/v1/topics/{topic}/messages", status=201)
 async def publish(
     desk: Desk, topic: Name, query: PublishOptions, body: NewMessage, key: str | None, exchange: Exchange
-) -> Published:
+) -> V1Published:
     """Publish a message. The topic is created if there is none of that name."""
     publisher = None if key is None else await desk.identity(key, (body, query), "topic", topic)
     placed = await desk.publish(topic, *columns((body,)), query.partition, publisher, caller=exchange.caller)
-    return Published(spots(placed, 1)[0])
+    return V1Published(spots(placed, 1)[0])
 
 
 @operation("POST", "/v1/topics/{topic}/messages/batch", status=201)
@@ -181,7 +181,7 @@ async def publish_batch(
 @operation("POST", "/v1/topics/{topic}/messages/raw", status=201)
 async def publish_raw(
     desk: Desk, topic: Name, query: RawOptions, raw: bytes, key: str | None, exchange: Exchange
-) -> Published:
+) -> V1Published:
     """Publish the request's body as one message. Its content type is kept with it."""
     headers = raw_headers(exchange)
     publisher = None if key is None else await desk.identity(key, (raw, query, headers), "topic", topic)
@@ -189,7 +189,7 @@ async def publish_raw(
     placed = await desk.publish(
         topic, (raw,), keys, headers, query.partition, publisher, caller=exchange.caller
     )
-    return Published(spots(placed, 1)[0])
+    return V1Published(spots(placed, 1)[0])
 
 
 @operation("GET", "/v1/topics/{topic}/partitions/{partition}/messages")
@@ -236,17 +236,17 @@ def content_type(entries: Entries) -> str:
     return kind if kind.isascii() and kind.isprintable() else OCTETS
 
 
-async def _find(desk: Desk, name: str) -> Topic:
+async def _find(desk: Desk, name: str) -> V1Topic:
     found = await desk.broker.topics.find([name])
     if not found:
         raise Failed(404, "not_found", f"there is no topic {name!r}")
     return _topic(found[0])
 
 
-def _topic(info: TopicInfo) -> Topic:
+def _topic(info: TopicInfo) -> V1Topic:
     rule = RetentionRule(info.retention.mode, info.retention.seconds, info.retention.bytes)  # type: ignore[arg-type]
-    partitions = [Partition(p.partition, p.first_offset, p.next_offset) for p in info.partitions]
-    return Topic(
+    partitions = [V1Partition(p.partition, p.first_offset, p.next_offset) for p in info.partitions]
+    return V1Topic(
         info.name,
         info.created_at,
         rule,

@@ -2,110 +2,63 @@
 
 Listeners number their connections per process. If there are several workers, an id includes the process: the
 id of a connection that ended with its worker matches no other connection.
-
-uvicorn handles HTTP connections; this module adds the facts that it does not track.
 """
 
 import time
-from asyncio import Transport
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
-from http import HTTPStatus
-from itertools import count
 from typing import Any
 
 import msgspec
 
 from nuncius.broker import Broker
-from nuncius.broker.caller import Caller
 from nuncius.broker.observe.counters_model import ConnectionFacts
-from nuncius.cluster.offers import declined
 from nuncius.doors.http.api.operations import operation
-from nuncius.doors.http.connection import malformed
-from nuncius.doors.http.connection.malformed import MalformedRequests
-from nuncius.doors.http.connection.watched import WatchedHttp
+from nuncius.doors.http.connection.http import HttpConnection, peer_of
 from nuncius.doors.http.desk import Desk
-from nuncius.doors.http.errors import Failed, Word
+from nuncius.doors.http.errors import Failed
 from nuncius.doors.http.v1.model import Limit, Time
 from nuncius.doors.http.web.console import is_console
 
 DOOR = "http"
 CONSOLE = b"nuncius-console"
 FIGURES = frozenset(("/v1/stats", "/v1/connections", "/v1/consumers", "/v1/ring"))
-MAX_HEAD = 64 << 10  # bytes
-HEAD_TOO_LARGE = f"The head of a request has at most {MAX_HEAD} bytes."
-NOT_HTTP = "This is not a valid HTTP request."
 
 
-class HttpConnection(WatchedHttp):
-    """An HTTP connection with its times and byte counts, and a limit on an unfinished head, for which the
-    parser would wait for ever."""
+def is_looking(connection: HttpConnection) -> bool:
+    """Return whether a console polls figures of this node here, as it does every other second, or a browser
+    shows the console."""
+    cycle: Any = connection.cycle  # none before the first request
+    if cycle is None:
+        return False
+    path, headers = cycle.scope["path"], cycle.scope["headers"]
+    is_poll = path in FIGURES and not cycle.response_complete and (b"user-agent", CONSOLE) in headers
+    return is_poll or is_console(path.encode())
 
-    _numbers = count(1)
-    _malformed = MalformedRequests()
 
-    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        self.number = next(self._numbers)
-        self.caller = Caller(DOOR, f"{DOOR}-{self.number}")
-        self.since = self.heard = time.time()
-        super().connection_made(transport)
-
-    def data_received(self, data: bytes) -> None:
-        self.heard = time.time()
-        self.arrived(len(data))
-        is_body = getattr(self.cycle, "more_body", False)  # no cycle before the first request
-        super().data_received(data if is_body else declined(data))
-        if self.unfinished > MAX_HEAD and not self.transport.is_closing():
-            self.send_400_response(HEAD_TOO_LARGE)
-
-    def send_400_response(self, msg: str) -> None:
-        """Answer a malformed request, or finish the answer to the one before it. End the connection."""
-        url = getattr(self, "url", b"")  # as far as it arrived
-        status, said = HTTPStatus.BAD_REQUEST, NOT_HTTP
-        word: Word = "invalid"
-        if self.unfinished > MAX_HEAD:
-            status, word, said = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too_large", HEAD_TOO_LARGE
-        self._malformed.note(self.client[0] if self.client else "", said)
-        is_whole = not getattr(self.cycle, "more_body", True)  # the request before
-        if is_whole and not self.cycle.response_complete:
-            self.cycle.keep_alive = False
-        else:
-            self.transport.write(malformed.answer(url, status, word, said))
-            self.transport.close()
-
-    def on_headers_complete(self) -> None:
-        if self.unfinished > MAX_HEAD and self._size_of_head() > MAX_HEAD:
-            raise ValueError(HEAD_TOO_LARGE)  # stops the parser
-        super().on_headers_complete()
-
-    def _size_of_head(self) -> int:
-        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
-
-    @property
-    def is_looking(self) -> bool:
-        """Return whether a console polls figures of this node here, as it does every other second, or a
-        browser shows the console."""
-        cycle: Any = self.cycle  # none before the first request
-        if cycle is None:
-            return False
-        path, headers = cycle.scope["path"], cycle.scope["headers"]
-        is_poll = path in FIGURES and not cycle.response_complete and (b"user-agent", CONSOLE) in headers
-        return is_poll or is_console(path.encode())
-
-    def describe(self) -> ConnectionFacts:
-        peer = f"{self.client[0]}:{self.client[1]}" if self.client else ""
-        return ConnectionFacts(
-            f"{DOOR}-{self.number}", DOOR, peer, DOOR, "", "full", self.since, self.heard, self.bytes_in, None
-        )
+def _describe(connection: HttpConnection) -> ConnectionFacts:
+    wall = time.time() - connection.loop.time()
+    return ConnectionFacts(
+        connection.caller.connection,
+        DOOR,
+        peer_of(connection.client),
+        DOOR,
+        "",
+        "full",
+        wall + connection.since,
+        wall + connection.heard_at,
+        connection.bytes_in,
+        None,
+    )
 
 
 def list_connections(connections: set[Any]) -> Sequence[ConnectionFacts]:
     """Return uvicorn's HTTP connections. WebSocket connections are listed by their own listeners. The
     console's polls and the browsers that show it are left out."""
-    found = [each for each in connections if isinstance(each, HttpConnection) and not each.is_looking]
-    return [each.describe() for each in sorted(found, key=lambda each: each.number)]
+    found = [each for each in connections if isinstance(each, HttpConnection) and not is_looking(each)]
+    return [_describe(each) for each in sorted(found, key=lambda each: each.number)]
 
 
 def disconnect(connections: set[Any], connection_id: str) -> bool:
@@ -117,7 +70,7 @@ def disconnect(connections: set[Any], connection_id: str) -> bool:
     return False
 
 
-class Connection(msgspec.Struct):
+class V1Connection(msgspec.Struct):
     """A connection to this node. `pid` is its process, `speaks` the dialect, `identity` the name by which the
     client introduced itself."""
 
@@ -139,7 +92,7 @@ class Connections(msgspec.Struct):
     did not answer in time, whose connections are not included."""
 
     counts: dict[str, int]
-    connections: list[Connection]
+    connections: list[V1Connection]
     missing: list[int] = []
 
 
@@ -161,7 +114,7 @@ async def get_connections(desk: Desk, query: WhichConnections) -> Connections:
         raise Failed(404, "not_found", f"there is no door {query.door!r}")
     heard = await desk.broker.siblings.ask("connections", query.door, query.limit, kind=Connections)
     counts: Counter[str] = Counter()
-    found: list[Connection] = []
+    found: list[V1Connection] = []
     for said in heard.said.values():
         counts.update(said.counts)
         found += said.connections
@@ -200,8 +153,8 @@ def _suffix(broker: Broker) -> str:
     return f"@{broker.counters.pid}" if broker.siblings.are_several else ""
 
 
-def _shown(broker: Broker, facts: ConnectionFacts) -> Connection:
-    return Connection(
+def _shown(broker: Broker, facts: ConnectionFacts) -> V1Connection:
+    return V1Connection(
         facts.id + _suffix(broker),
         broker.counters.pid,
         facts.door,

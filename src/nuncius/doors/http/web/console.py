@@ -1,71 +1,76 @@
 """Proxy /console to the console's own process and port.
 
-Requests and answers are passed on unread. Only people use the console, so one connection per request is fast
-enough.
+Requests and answers are passed on unread, as the balancer passes them on to managers.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+import math
 from typing import Any
 from urllib.parse import quote
 
-import httptools
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
+from nuncius.broker import future
+from nuncius.broker.errors import TooLarge
 from nuncius.cluster.proxies import FORWARDED_FOR, FORWARDED_USER, Proxies
-from nuncius.doors.http.exchange import Receive, Scope, Send
+from nuncius.cluster.reverse_proxy.requests import HOP_BY_HOP, encode
+from nuncius.cluster.reverse_proxy.upstream import Backend, Upstream
+from nuncius.doors.http.exchange import TEXT, Disconnected, Exchange, Scope
 from nuncius.doors.http.web.origins import Origins
 
 PATH = b"/console"
 LOOPBACK = "127.0.0.1"
 START_SECONDS = 300.0  # the first request starts the console, and may have to install it
-READ_BYTES = 1 << 16
 MAX_REQUEST = 16 << 20
 MAX_MESSAGE = 16 << 20
-_OF_THE_CONNECTION = frozenset(
-    (b"date", b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"te", b"trailer")
-)
-_OURS = frozenset((b"host", b"x-forwarded-host", FORWARDED_FOR, FORWARDED_USER, b"content-length"))
+_OURS = frozenset((b"host", b"x-forwarded-host", FORWARDED_FOR, FORWARDED_USER))
 
 
 def is_console(path: bytes) -> bool:
     return path == PATH or path.startswith(PATH + b"/")
 
 
-class Console:
+class ConsoleProxy:
     def __init__(self, port: int, origins: Origins | None = None, proxies: Proxies | None = None) -> None:
-        self._port = port
+        self._backend = Backend(LOOPBACK, port)
         self._origins = origins or Origins()
         self._proxies = proxies or Proxies()
 
-    async def http(self, scope: Scope, receive: Receive, send: Send) -> int:
-        """Forward one request and return the status of its answer."""
-        body = await _body(receive)
-        if len(body) > MAX_REQUEST:
-            return await _refuse(send, 413, f"a request has at most {MAX_REQUEST} bytes")
-        writer: asyncio.StreamWriter | None = None
+    def close(self) -> None:
+        self._backend.close()
+
+    async def pass_on(self, exchange: Exchange) -> None:
+        """Forward one request, and its answer."""
         try:
-            async with asyncio.timeout(START_SECONDS):
-                reader, writer = await asyncio.open_connection(LOOPBACK, self._port)
-                writer.write(_request(scope, body, self._port, self._visitor(scope)))
-                answer = _Answer()
-                await answer.read_head(reader)
-        except (OSError, TimeoutError, httptools.HttpParserError):
-            if writer is not None:
-                writer.close()
-            return await _refuse(send, 503, "the console did not start; the node's log says why")
+            body = await exchange.body(MAX_REQUEST, is_wanted=False)
+        except TooLarge as error:
+            await exchange.answer(413, f"{error}\n".encode(), TEXT)
+            return
+        passage = _Passage(exchange)
         try:
-            await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
-            while not answer.complete:
-                await send({"type": "http.response.body", "body": answer.taken(), "more_body": True})
-                await answer.read(reader)
-            await send({"type": "http.response.body", "body": answer.taken()})
-        finally:
-            writer.close()
-        return answer.status
+            await exchange.while_connected(self._ask(passage, self._request(exchange.scope, body)))
+        except (OSError, TimeoutError):
+            if exchange.begun:
+                exchange.connection.transport.abort()  # part of an answer cannot be taken back
+                raise Disconnected from None
+            await exchange.answer(503, b"the console did not start; the node's log says why\n", TEXT)
+
+    async def _ask(self, passage: "_Passage", request: bytes) -> None:
+        async with asyncio.timeout(START_SECONDS) as passage.patience:
+            now = asyncio.get_running_loop().time()
+            upstream = self._backend.take_idle(now) or await self._backend.connect()
+            await passage.through(upstream, request)
+
+    def _request(self, scope: Scope, body: bytes) -> bytes:
+        target: bytes = scope["raw_path"]
+        if scope["query_string"]:
+            target += b"?" + scope["query_string"]
+        headers = [each for each in scope["headers"] if each[0] not in HOP_BY_HOP and each[0] not in _OURS]
+        headers += [(b"host", str(self._backend).encode()), *self._visitor(scope)]
+        return encode(scope["method"].encode(), target, headers, body)
 
     async def websocket(self, socket: WebSocket) -> None:
         path = quote(socket.scope["path"])
@@ -79,7 +84,7 @@ class Console:
         origin: Any = socket.headers.get("origin")
         try:
             upstream = await connect(
-                f"ws://{LOOPBACK}:{self._port}{path}?{query}",
+                f"ws://{self._backend}{path}?{query}",
                 origin=origin,
                 additional_headers=headers,
                 compression=None,
@@ -139,85 +144,44 @@ async def _down(socket: WebSocket, upstream: ClientConnection) -> None:
             await socket.send_bytes(message)
 
 
-class _Answer:
-    """The part of the console's answer that has arrived."""
+class _Passage:
+    """Sends the console's answer on to the browser as it arrives."""
 
-    def __init__(self) -> None:
-        self.headers: list[tuple[bytes, bytes]] = []
-        self.complete = False
-        self._begun = False
-        self._parts: list[bytes] = []
-        self._parser = httptools.HttpResponseParser(self)
+    patience: asyncio.Timeout
 
-    @property
-    def status(self) -> int:
-        return self._parser.get_status_code()
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._connection, self._cycle = exchange.connection, exchange.cycle
 
-    async def read_head(self, reader: asyncio.StreamReader) -> None:
-        while not self._begun:
-            await self.read(reader)
+    async def through(self, upstream: Upstream, request: bytes) -> None:
+        self._ended, self._end = future.new()
+        self._connection.upstream = upstream
+        try:
+            is_head = self._exchange.method == "HEAD"
+            upstream.ask(request, self, is_head=is_head, deadline=math.inf)
+            await self._ended
+        except BaseException:
+            self._connection.upstream = None
+            upstream.leave()
+            raise
 
-    async def read(self, reader: asyncio.StreamReader) -> None:
-        data = await reader.read(READ_BYTES)
-        if not data:
-            if not self._begun:
-                raise ConnectionResetError
-            self.complete = True  # the end of the connection ends this answer
-            return
-        self._parser.feed_data(data)
+    def answer_begins(self, status: int) -> bool:
+        self.patience.reschedule(None)
+        self._exchange.begun = True
+        self._exchange.status = status
+        return True
 
-    def taken(self) -> bytes:
-        data = b"".join(self._parts)
-        self._parts.clear()
-        return data
+    def answer_part(self, data: bytes) -> None:
+        self._connection.pass_on(self._cycle, data)
 
-    # httptools
+    def answer_ends(self, closes: bool) -> None:
+        self._cycle.keep_alive = self._cycle.keep_alive and not closes
+        self._connection.upstream = None
+        self._connection.end_answer(self._cycle)
+        self._end(None)
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() not in _OF_THE_CONNECTION:
-            self.headers.append((name.lower(), value))
+    def answer_refused(self, status: int, content: bytes) -> None:
+        raise AssertionError("every answer is passed on")
 
-    def on_headers_complete(self) -> None:
-        self._begun = True
-
-    def on_body(self, body: bytes) -> None:
-        self._parts.append(body)
-
-    def on_message_complete(self) -> None:
-        self.complete = True
-
-
-async def _body(receive: Receive) -> bytes:
-    """Return the body of a request; if it is too large, only enough of it to tell."""
-    parts: list[bytes] = []
-    size, more = 0, True
-    while more and size <= MAX_REQUEST:
-        message = await receive()
-        parts.append(message.get("body", b""))
-        size, more = size + len(parts[-1]), message.get("more_body", False)
-    return b"".join(parts)
-
-
-def _request(scope: Scope, body: bytes, port: int, visitor: Iterable[tuple[bytes, bytes]]) -> bytes:
-    target: bytes = scope["raw_path"]
-    if scope["query_string"]:
-        target += b"?" + scope["query_string"]
-    # The answer ends with its connection at the latest, so its end need not be found.
-    lines = [scope["method"].encode() + b" " + target + b" HTTP/1.1", b"connection: close"]
-    lines += [
-        name + b": " + value
-        for name, value in scope["headers"]
-        if name not in _OF_THE_CONNECTION and name not in _OURS
-    ]
-    lines += [b"host: %s:%d" % (LOOPBACK.encode(), port)]
-    lines += [name + b": " + value for name, value in visitor]
-    lines += [b"content-length: %d" % len(body), b"", body]
-    return b"\r\n".join(lines)
-
-
-async def _refuse(send: Send, status: int, reason: str) -> int:
-    text = f"{reason}\n".encode()
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(text))]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": text})
-    return status
+    def answer_fails(self, reason: str, begun: bool) -> None:
+        self._end(ConnectionError(reason))

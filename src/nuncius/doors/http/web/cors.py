@@ -4,10 +4,9 @@ A browser asks first (`OPTIONS`) whether a page may send a request that a form c
 page an answer only if it names the page's site.
 """
 
-from collections.abc import MutableMapping
-from typing import Any
+from collections.abc import Callable
 
-from nuncius.doors.http.exchange import Scope, Send
+from nuncius.doors.http.exchange import Headers, Scope
 from nuncius.doors.http.web.origins import Origins
 
 ANY_HEADER = b"*, Authorization"  # the star does not include Authorization
@@ -15,25 +14,22 @@ EXPOSED = b"Allow, Content-Encoding, Content-Length, Location"
 PREFLIGHT_SECONDS = b"600"
 
 
-def sharing(origins: Origins, scope: Scope, send: Send) -> Send:
-    """Return a `send` that adds the headers for the site that a request comes from, if it is allowed."""
-    headers: list[tuple[bytes, bytes]] = [(b"vary", b"Origin")]
+def sharing(origins: Origins, scope: Scope) -> Callable[[Headers], Headers]:
+    """Return a function that adds the headers for the site that a request comes from, if it is allowed."""
+    added: list[tuple[bytes, bytes]] = [(b"vary", b"Origin")]
     asked: dict[bytes, bytes] = dict(scope["headers"])
     origin = asked.get(b"origin", b"")
-    is_named = origins.names(origin.decode("latin-1"))
+    is_named = origins.is_allowed(origin.decode("latin-1"))
     if is_named:
-        headers.append((b"access-control-allow-origin", origin))
-        headers.append((b"access-control-expose-headers", EXPOSED))
+        added.append((b"access-control-allow-origin", origin))
+        added.append((b"access-control-expose-headers", EXPOSED))
     is_preflight = is_named and scope["method"] == "OPTIONS" and b"access-control-request-method" in asked
 
-    async def sending(message: MutableMapping[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], *headers]
-            if is_preflight:
-                message["headers"] += _permission(dict(message["headers"]).get(b"allow", b""))
-        await send(message)
+    def share(headers: Headers) -> Headers:
+        permission = _permission(dict(headers).get(b"allow", b"")) if is_preflight else []
+        return [*headers, *added, *permission]
 
-    return sending
+    return share
 
 
 def _permission(methods: bytes) -> list[tuple[bytes, bytes]]:

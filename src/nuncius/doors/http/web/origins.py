@@ -83,10 +83,6 @@ class Origins:
         """Return whether any site is allowed."""
         return bool(self._allowed)
 
-    def names(self, origin: str) -> bool:
-        """Return whether this site is allowed."""
-        return origin.lower() in self._allowed
-
     def is_allowed(self, origin: str) -> bool:
         """Return whether this site is allowed by the settings."""
         return origin.lower() in self._allowed

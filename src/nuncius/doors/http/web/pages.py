@@ -7,11 +7,10 @@ from nuncius.doors.http.answering import in_time
 from nuncius.doors.http.api import openapi
 from nuncius.doors.http.api.operations import Operation
 from nuncius.doors.http.desk import Desk
-from nuncius.doors.http.exchange import Exchange
+from nuncius.doors.http.exchange import TEXT, Exchange
 from nuncius.doors.http.queue_report import openapi as report_openapi
 from nuncius.doors.http.watching import metrics
 
-TEXT = b"text/plain; charset=utf-8"
 HTML = b"text/html; charset=utf-8"
 READY_SECONDS = 2.0  # for the store to answer
 POLICY = (
@@ -28,7 +27,7 @@ GUARDED = [  # as the console's pages are
 Endpoint = Callable[[Exchange], Awaitable[None]]
 
 
-class Plain:
+class PlainPages:
     def __init__(self, desk: Desk, operations: Sequence[Operation]) -> None:
         self._desk = desk
         self._description = openapi.document(operations)
