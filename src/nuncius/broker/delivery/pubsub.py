@@ -122,9 +122,7 @@ class PubSub:
         self, connection: Connection, calls: Sequence[TurnCall], wait: bool
     ) -> list[Any]:
         results = await publish_in_turn(connection, calls, wait)
-        for topic_id in {call.topic_id for call in calls}:
-            self._signals.raise_for(topic_id)
-            self._listener.announce_topic(topic_id)
+        self._listener.arrived({call.topic_id for call in calls})
         return results
 
     # Subscriptions

@@ -97,13 +97,13 @@ class Counters:
 
     def observe(self, name: str, seconds: float, calls: Sequence[Any], results: Sequence[Any]) -> None:
         """Count a batch that a combiner has carried out."""
+        count = self._observers.get(name)
+        if count is not None:
+            count(calls, results)
         histogram = self.procedures.get(name)
         if histogram is None:
             histogram = self.procedures[name] = Histogram()
         histogram.add(seconds)
-        count = self._observers.get(name)
-        if count is not None:
-            count(calls, results)
 
     def delivered(self, caller: Hashable, entries: int) -> None:
         """Count entries delivered to a subscriber."""

@@ -76,6 +76,26 @@ class PublishCall(Call):
         self.publisher_id = publisher_id
         self.count = count
 
+    def place(self, topic_id: int, layout: int, turn: Callable[[], int]) -> None:
+        """Choose partitions by the topic's layout as this node knows it; PostgreSQL checks the layout.
+        Entries that may go to any partition take that of the `turn`."""
+        self.topic_id = topic_id
+        self.layout = layout
+        if self.chosen is not None:
+            self.partitions, self.layout = self.chosen, None
+        elif layout == 1:
+            self.partitions = 1
+        else:
+            default = self.default_partition(layout, turn)
+            if self.keys is None:
+                self.partitions = default
+            else:
+                self.partitions = [default if key is None else partition_of(key, layout) for key in self.keys]
+
+    def default_partition(self, layout: int, turn: Callable[[], int]) -> int:
+        """Return the partition, of so many, for entries without a key."""
+        return 1 + turn() % layout if self.sticky is None else partition_of(self.sticky, layout)
+
 
 class Placed(msgspec.Struct, frozen=True, gc=False):
     """The places of a call's entries: offsets from `offset` on in one partition, without the first `skipped`
@@ -156,7 +176,9 @@ class Shipment:
         unfinished: dict[tuple[int, int | None, int | None, int | None], _Send] = {}
         self._places: list[_Places] = []
         self._scattered = False
+        self.topic_ids: set[int] = set()
         for call in calls:
+            self.topic_ids.add(call.topic_id)
             publisher = call.publisher_id
             # A partition that a caller chose may not exist: that must not fail the entries of other callers.
             kind = (call.topic_id, call.layout, publisher, call.chosen)
