@@ -7,6 +7,7 @@ exactly-once delivery each side remembers one number.
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from nuncius.broker.background.listener import Listener
@@ -28,6 +29,7 @@ from nuncius.store.store import Store
 
 MAX_WAIT = 3600.0  # seconds
 REMEMBERED_NAMES = 10_000
+TOPIC_ID = attrgetter("topic_id")
 
 
 class Get:
@@ -122,7 +124,7 @@ class PubSub:
         self, connection: Connection, calls: Sequence[TurnCall], wait: bool
     ) -> list[Any]:
         results = await publish_in_turn(connection, calls, wait)
-        self._listener.arrived({call.topic_id for call in calls})
+        self._listener.arrived(set(map(TOPIC_ID, calls)))
         return results
 
     # Subscriptions

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import asyncpg
@@ -34,6 +35,7 @@ from nuncius.store.driver import Connection
 from nuncius.store.errors import CallFailed
 from nuncius.store.store import Store
 
+TOPIC_ID = attrgetter("topic_id")
 PER_ENTRY = 200  # bytes of memory an accepted entry costs besides its body
 
 
@@ -148,15 +150,16 @@ class Topics:
         self, connection: Connection, calls: Sequence[PublishCall], wait: bool
     ) -> list[Any]:
         packed, self._packed = self._packed, None
-        if packed is None or packed.calls is not calls:
-            packed = Shipment(calls)
-        self.order.begin(packed.topic_ids)
+        topic_ids = set(map(TOPIC_ID, calls))
+        self.order.begin(topic_ids)
         try:
+            if packed is None or packed.calls is not calls:
+                packed = Shipment(calls)
             results = await packed.send(connection, wait)
             self.order.note(calls, results)
         finally:
-            self.order.end(packed.topic_ids)
-        self.arrived(packed.topic_ids)
+            self.order.end(topic_ids)
+        self.arrived(topic_ids)
         return results
 
     def _pack(self, calls: Sequence[PublishCall]) -> None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 
 from nuncius.broker import Broker
+from nuncius.broker.background.tasks import BackgroundWork
 from nuncius.doors.stomp import slim_codec
-from nuncius.doors.stomp.background import Background
 from nuncius.doors.stomp.errors import error_frame
 from nuncius.doors.stomp.frames.codec import FrameLimits, cut
 from nuncius.doors.stomp.frames.versions import SUPPORTED, ProtocolError, Version
@@ -98,7 +98,7 @@ class StompDoor(TcpDoor):
         super().__init__(broker, max_connections)
         self.heart_beat_ms = heart_beat_ms
         self.limits = replace(limits or FrameLimits(), max_body=broker.limits.max_body)
-        self._background = Background()
+        self._background = BackgroundWork()
         self._audience = Audience(broker)
 
     def greet(self, wire: Wire) -> Session:

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any
 
 from nuncius.broker import Broker
+from nuncius.broker.background.tasks import BackgroundWork
 from nuncius.broker.errors import NoSuchQueue
 from nuncius.broker.model import Letter, Publisher, Queue
-from nuncius.doors.stomp.background import Background
 from nuncius.doors.stomp.destinations import Destination
 from nuncius.doors.stomp.frames.headers import Sent
 
@@ -40,7 +40,7 @@ class _Posting:
 
 
 class Outbox:
-    def __init__(self, broker: Broker, login: str, caller: Hashable, background: Background) -> None:
+    def __init__(self, broker: Broker, login: str, caller: Hashable, background: BackgroundWork) -> None:
         self._broker = broker
         self._login = login
         self._caller = caller
@@ -141,7 +141,7 @@ class Outbox:
             self._stand_in_line(posting)
         else:
             posting.done(result)
-        if not self._under_way:
+        if self._line and not self._under_way:
             self._advance()
 
 

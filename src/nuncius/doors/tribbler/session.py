@@ -35,13 +35,13 @@ class RpcSession:
         if self._codec is None:
             self._codec = _codec_of(data)
         codec, footprint = self._codec, self._wire.footprint
-        cost = CALL_COST + footprint.incomplete + len(data)  # including its bytes that arrived before
+        each = CALL_COST + footprint.incomplete  # including its bytes that arrived before
         try:
             for call in codec.receive(data):
                 self._say(codec)
                 self._wire.is_greeted = True
-                self._begin(call, cost)
-                cost = CALL_COST
+                self._begin(call, self._wire.accept(data, 1, each, 0))
+                data, each = b"", CALL_COST
                 if self._is_closing():
                     return
         except HandshakeError as error:
@@ -51,7 +51,7 @@ class RpcSession:
             self._give_up(str(error), codec.to_say)
             return
         self._say(codec)
-        footprint.begin(codec.incomplete)
+        self._wire.accept(data, 0, 0, codec.incomplete)
 
     def _is_closing(self) -> bool:
         return self._closing
@@ -94,12 +94,12 @@ class RpcSession:
             method = self._services.find(call.method)
             arguments = self._codec.arguments(call, method.arguments)
         except (UnknownMethod, Mismatch) as error:
-            self._wire.send(self._codec.refuse(call, str(error)))
+            self._wire.answer(self._codec.refuse(call, str(error)), cost)
             return
         except GobError as error:
+            self._wire.answered(cost)
             self._give_up(str(error))
             return
-        self._wire.accept(cost)
         self._keep(self._carry_out(method, arguments, call, cost))
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:

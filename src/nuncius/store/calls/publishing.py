@@ -176,9 +176,7 @@ class Shipment:
         unfinished: dict[tuple[int, int | None, int | None, int | None], _Send] = {}
         self._places: list[_Places] = []
         self._scattered = False
-        self.topic_ids: set[int] = set()
         for call in calls:
-            self.topic_ids.add(call.topic_id)
             publisher = call.publisher_id
             # A partition that a caller chose may not exist: that must not fail the entries of other callers.
             kind = (call.topic_id, call.layout, publisher, call.chosen)

@@ -63,8 +63,7 @@ def cut(data: bytes) -> Iterator[bytes]:
 
 
 class Decoder:
-    """Decoder of one connection's frames, in one version. It raises `ProtocolError` after it has returned the
-    frames before the error."""
+    """Decoder of one connection's frames, in one version."""
 
     def __init__(self, version: Version, limits: FrameLimits) -> None:
         self._version = version
@@ -84,11 +83,13 @@ class Decoder:
         """Drop an incomplete frame."""
         self._buffer.clear()
 
-    def receive(self, data: bytes) -> Iterator[Frame]:
+    def receive(self, data: bytes) -> list[Frame]:
+        """Return the frames that these bytes complete. Raise ProtocolError at invalid bytes."""
+        frames: list[Frame] = []
         if self._buffer:
             self._buffer += data
             if not self._may_be_complete(data):
-                return
+                return frames
             data = bytes(self._buffer)
             self._buffer.clear()
         position, end = 0, len(data)
@@ -96,13 +97,17 @@ class Decoder:
             while position < end and data[position] in _END_OF_LINE:
                 position += 1
             if position == end:
-                return
-            frame, after = self._frame(data, position)
+                return frames
+            try:
+                frame, after = self._frame(data, position)
+            except ProtocolError as error:
+                error.before = frames
+                raise
             if frame is None:
                 self._waiting_for = after
                 self._buffer += memoryview(data)[position:]
-                return
-            yield frame
+                return frames
+            frames.append(frame)
             position = after
 
     def _may_be_complete(self, data: bytes) -> bool:

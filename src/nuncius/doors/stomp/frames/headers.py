@@ -61,7 +61,7 @@ def sent(frame: Frame, *, to_queue: bool) -> Sent:
         priority = _number("priority", given["priority"], 9)
     return Sent(
         frame.body,
-        encode_headers(headers),
+        encode_headers(headers) if headers else None,
         None if to_queue else given.get("key"),
         priority + 1,
         given.get(OWN_ID),

@@ -7,12 +7,16 @@ an older version; then the nearest possible text is sent.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import Any
 
 
 class ProtocolError(Exception):
-    """Invalid or forbidden bytes. The connection must end."""
+    """Invalid or forbidden bytes. The connection must end. `before` are the frames that were complete before
+    them."""
+
+    before: Sequence[Any] = ()
 
 
 class Version(StrEnum):
