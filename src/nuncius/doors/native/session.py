@@ -30,7 +30,7 @@ REQUEST_COST = 300  # bytes of memory per open request, besides its frame
 
 class NativeSession:
     counted_as = NATIVE
-    """The listener under which its messages are counted. Telesto's sessions share its port and package."""
+    """The listener under which its messages are counted. Telesto's sessions share its port."""
 
     def __init__(self, broker: Broker, wire: Wire) -> None:
         self.broker = broker
