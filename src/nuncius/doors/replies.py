@@ -1,7 +1,7 @@
 """Order the answers of a connection, and bound what they cost.
 
-Order: a `Line` begins a client's requests in the order of their arrival and sends their answers in that
-order, however many of them run together.
+Order: a `RequestLine` begins a client's requests in the order of their arrival and sends their answers in
+that order, however many of them run together.
 
 Bounds: a request of thirty bytes can ask for eight megabytes, and the size of an answer is unknown before it
 is looked up. So a connection looks up only as many answers at a time as are expected to fit into PORTION,
@@ -104,7 +104,7 @@ class Reply(msgspec.Struct, eq=False):
 R = TypeVar("R", bound=Reply)
 
 
-class Line(Generic[R]):
+class RequestLine(Generic[R]):
     """The open requests of a client, in order. A request begins when those before it have begun and, unless
     they are of its kind, are answered. Its answer is sent when theirs are."""
 

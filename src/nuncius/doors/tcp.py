@@ -39,7 +39,7 @@ class TcpDoor(ABC):
 
     def count_as(self, name: str) -> None:
         """Count the connections whose `door` is this name."""
-        self._broker.counters.doors[name] = Counted(name, self.wires, self._servers)
+        self._broker.counters.doors[name] = CountedConnections(name, self.wires, self._servers)
 
     @abstractmethod
     def greet(self, wire: Wire) -> Session:
@@ -84,7 +84,7 @@ class TcpDoor(ABC):
         self._watch.end()
 
 
-class Counted:
+class CountedConnections:
     """The connections of a listener that are counted under one name."""
 
     def __init__(self, name: str, wires: set[Wire], servers: Sequence[asyncio.Server]) -> None:

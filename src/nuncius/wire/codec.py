@@ -42,7 +42,7 @@ def encode(packet: Packet) -> bytes:
     return _length.pack(len(payload)) + payload
 
 
-class Decoder:
+class PacketDecoder:
     """Decoder of packets of one direction, from bytes in pieces of any size."""
 
     def __init__(self, packets: tuple[type[Packet], ...], max_frame: int = MAX_FRAME) -> None:
@@ -90,15 +90,15 @@ class Decoder:
         return packets
 
 
-def requests(max_frame: int = MAX_FRAME) -> Decoder:
+def requests(max_frame: int = MAX_FRAME) -> PacketDecoder:
     """Return a decoder for the node's side."""
-    return Decoder(REQUESTS, max_frame)
+    return PacketDecoder(REQUESTS, max_frame)
 
 
-def answers() -> Decoder:
+def answers() -> PacketDecoder:
     """Return a decoder for the client's side. The client requested the answers, so they may be as long as a
     frame can be."""
-    return Decoder(ANSWERS, MAX_ANSWER)
+    return PacketDecoder(ANSWERS, MAX_ANSWER)
 
 
 def _request_of(frame: bytes) -> int:

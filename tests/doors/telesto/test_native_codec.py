@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nuncius.wire import codec as native
-from nuncius.wire.codec import Decoder, ProtocolError, Unreadable
+from nuncius.wire.codec import PacketDecoder, ProtocolError, Unreadable
 from nuncius.wire.packets import ANSWERS, REQUESTS, Packet, Ping, Publish
 
 numbers = st.integers(-(2**63), 2**64 - 1)
@@ -42,7 +42,7 @@ any_answer = st.one_of(*map(strategy, ANSWERS))
 bounded = settings(max_examples=150, deadline=None, derandomize=True)
 
 
-def received(decoder: Decoder, data: bytes, cuts: list[int]) -> list[Any]:
+def received(decoder: PacketDecoder, data: bytes, cuts: list[int]) -> list[Any]:
     """What comes out when the bytes arrive in pieces."""
     ends = [*sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     found, at = [], 0

@@ -8,7 +8,7 @@ import pytest
 
 from fix_store import _database
 from nuncius.broker import Broker
-from nuncius.doors.tribbler.caller import Caller
+from nuncius.doors.tribbler.caller import RpcCaller
 from nuncius.doors.tribbler.door import TribblerDoor
 from nuncius.ring.settings import RingSettings
 from nuncius.store.server.embedded import EmbeddedServer
@@ -33,9 +33,9 @@ async def port(broker: Broker, dsn: str) -> AsyncIterator[int]:
 
 
 @pytest.fixture
-async def caller(port: int) -> AsyncIterator[Caller]:
+async def caller(port: int) -> AsyncIterator[RpcCaller]:
     """A client by Go RPC."""
-    made = Caller(f"localhost:{port}")
+    made = RpcCaller(f"localhost:{port}")
     yield made
     made.close()
 

@@ -15,7 +15,7 @@ from nuncius.doors.native.held import Held
 from nuncius.doors.native.queue_requests import QUEUE_REQUESTS
 from nuncius.doors.native.takes import Takes
 from nuncius.doors.native.topic_requests import TOPIC_REQUESTS
-from nuncius.doors.replies import Line, Reply
+from nuncius.doors.replies import Reply, RequestLine
 from nuncius.doors.wire import Wire
 from nuncius.wire import codec as native
 from nuncius.wire import packets
@@ -48,7 +48,7 @@ class NativeSession:
         self._patient: set[int] = set()  # requests that wait for messages
         # Puts with a publisher's count begin in order. Those into one queue stay in order in the combiner; a
         # put into several queues is a transaction of its own, for which the others wait.
-        self._counted_puts: Line[Reply] = Line(wire, _go)
+        self._counted_puts: RequestLine[Reply] = RequestLine(wire, _go)
         self._deliveries = Deliveries(broker, wire)
         self._handlers: dict[type[Packet], Callable[[Any, int], None]] = {
             packets.Publish: self._publish,

@@ -12,18 +12,18 @@ from nuncius.broker.background.tasks import BackgroundWork
 from nuncius.doors.stomp import slim_codec
 from nuncius.doors.stomp.errors import error_frame
 from nuncius.doors.stomp.frames.codec import FrameLimits, cut
-from nuncius.doors.stomp.frames.versions import SUPPORTED, ProtocolError, Version
+from nuncius.doors.stomp.frames.versions import SUPPORTED, StompError, Version
 from nuncius.doors.stomp.heartbeat import MINIMUM_MS
 from nuncius.doors.stomp.introduction import Introduction, introduce
 from nuncius.doors.stomp.session import StompSession
 from nuncius.doors.stomp.slim import EXPECTED_CONNECT, TOO_LARGE, SlimSession
-from nuncius.doors.stomp.slim_codec import Splitter, TooLarge
+from nuncius.doors.stomp.slim_codec import EndlessFrame, Splitter
 from nuncius.doors.stomp.subscriptions.audience import Audience
 from nuncius.doors.tcp import MAX_CONNECTIONS, TcpDoor
 from nuncius.doors.wire import Session, WebSocketPath, Wire
 
 
-class Greeting:
+class GreetingSession:
     """A connection before its first frame. It hands over to that dialect's session."""
 
     def __init__(self, door: "StompDoor", wire: Wire) -> None:
@@ -39,7 +39,7 @@ class Greeting:
                     self._welcome(piece, headers)
                     return
                 self._wire.send(EXPECTED_CONNECT)
-        except TooLarge:
+        except EndlessFrame:
             self._wire.send(TOO_LARGE)
             self._wire.close()
         else:
@@ -50,7 +50,7 @@ class Greeting:
         self._wire.known_as = headers.get("login", "")[:255]
         try:
             introduction = introduce(headers, self._door.heart_beat_ms)
-        except ProtocolError as error:
+        except StompError as error:
             self._wire.send(error_frame(str(error), Version.V12))
             self._wire.close()
             return
@@ -102,7 +102,7 @@ class StompDoor(TcpDoor):
         self._audience = Audience(broker)
 
     def greet(self, wire: Wire) -> Session:
-        return Greeting(self, wire)
+        return GreetingSession(self, wire)
 
     def over_websocket(self) -> WebSocketPath:
         """Serve the same sessions at `/stomp` of the HTTP port."""

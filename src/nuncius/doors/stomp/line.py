@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any
 
 from nuncius.broker.background.tasks import BackgroundWork
-from nuncius.doors.replies import Line, Reply
+from nuncius.doors.replies import Reply, RequestLine
 from nuncius.doors.wire import Wire
 
 FRAME = "frame"  # the kind of all requests: frames run together
 
 
-class FrameLine(Line[Reply]):
+class FrameLine(RequestLine[Reply]):
     __slots__ = ("_background", "_last", "is_held_up")
 
     def __init__(self, wire: Wire, begin: Callable[[Reply], bool], background: BackgroundWork) -> None:

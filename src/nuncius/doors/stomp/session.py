@@ -15,15 +15,15 @@ from nuncius.broker.background.tasks import BackgroundWork
 from nuncius.doors.replies import Reply
 from nuncius.doors.stomp.destinations import parse
 from nuncius.doors.stomp.errors import Refused, error_frame, explain
-from nuncius.doors.stomp.frames.codec import BadFrame, Decoder, Frame, FrameLimits
+from nuncius.doors.stomp.frames.codec import BadFrame, Frame, FrameDecoder, FrameLimits
 from nuncius.doors.stomp.frames.headers import required, sent
-from nuncius.doors.stomp.frames.versions import ProtocolError, header_line
+from nuncius.doors.stomp.frames.versions import StompError, header_line
 from nuncius.doors.stomp.heartbeat import HeartBeat
 from nuncius.doors.stomp.introduction import Introduction
 from nuncius.doors.stomp.line import FRAME, FrameLine
-from nuncius.doors.stomp.outbox import Outbox
+from nuncius.doors.stomp.outbox import StompOutbox
 from nuncius.doors.stomp.subscriptions.subscribing import GOODBYE, Subscribing
-from nuncius.doors.stomp.transactions import OpenTransaction, Transactions
+from nuncius.doors.stomp.transactions import StompTransaction, StompTransactions
 from nuncius.doors.wire import Wire
 
 REQUEST_COST = 500  # bytes of memory per open frame, besides its own
@@ -43,14 +43,14 @@ class StompSession:
         self._broker = broker
         self._wire = wire
         self._version = introduction.version
-        self._decoder = Decoder(self._version, limits)
+        self._decoder = FrameDecoder(self._version, limits)
         self._line = FrameLine(wire, self._begin_frame, background)
         self._under_way = 0  # frames that were passed on and are not answered
         self._idle = asyncio.Event()  # set when there are none; only for those who wait
         self._has_failed = False
         self._farewell: str | None = LOST
-        self._outbox = Outbox(broker, introduction.login, self, background)
-        self._transactions = Transactions(broker, self._outbox, wire.footprint)
+        self._outbox = StompOutbox(broker, introduction.login, self, background)
+        self._transactions = StompTransactions(broker, self._outbox, wire.footprint)
         self._subscribing = Subscribing(broker, wire, introduction, background, self, self._break_off)
         self._heart_beat = HeartBeat(introduction.rhythm, wire, background, self._is_busy, self._found_dead)
         self._handlers: dict[str, Callable[[Frame, Reply], None]] = {
@@ -76,7 +76,7 @@ class StompSession:
         arrived: list[Any]
         try:
             arrived = self._decoder.receive(data)
-        except ProtocolError as error:
+        except StompError as error:
             arrived, broken = [*error.before, error], True
         cost = self._wire.accept(data, len(arrived), REQUEST_COST, self._decoder.incomplete)
         for frame in arrived:
@@ -111,7 +111,7 @@ class StompSession:
             return False
         frame = reply.request
         try:
-            if isinstance(frame, ProtocolError):
+            if isinstance(frame, StompError):
                 self._fail(reply, frame)
             else:
                 self._handlers.get(frame.command, self._refuse)(frame, reply)
@@ -222,7 +222,7 @@ class StompSession:
     def _commit(self, frame: Frame, reply: Reply) -> None:
         self._wait_for(reply, self._commit_after_all(self._transactions.take(frame)))
 
-    async def _commit_after_all(self, transaction: OpenTransaction) -> None:
+    async def _commit_after_all(self, transaction: StompTransaction) -> None:
         """Commit after the messages before the COMMIT are stored."""
         await self._all_done()
         if self._has_failed:

@@ -17,7 +17,7 @@ from nuncius.doors.stomp.errors import Refused, explain
 from nuncius.doors.stomp.frames.rendering import slim_bodies
 from nuncius.doors.stomp.line import FRAME, FrameLine
 from nuncius.doors.stomp.session import REQUEST_COST
-from nuncius.doors.stomp.slim_codec import END_OF_BODY, SlimFrame, Splitter, TooLarge
+from nuncius.doors.stomp.slim_codec import END_OF_BODY, EndlessFrame, SlimFrame, Splitter
 from nuncius.doors.stomp.subscriptions.audience import Audience
 from nuncius.doors.wire import Wire
 
@@ -67,7 +67,7 @@ class SlimSession:
                     return
                 self._is_settled = True
                 arrived.append(slim_codec.parse(piece))
-        except TooLarge:
+        except EndlessFrame:
             arrived.append(TOO_LARGE)
             broken = True
         cost = self._wire.accept(data, len(arrived), REQUEST_COST, self._splitter.incomplete)

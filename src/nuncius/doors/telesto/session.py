@@ -20,9 +20,9 @@ from nuncius.broker import Broker
 from nuncius.broker.errors import InvalidInput, NoSuchQueue, NotAllowed
 from nuncius.broker.model import BY_PRIORITY, FULL, Client, Letter, Message, Stored, Waiter
 from nuncius.broker.observe.consumers import Consumed
-from nuncius.doors.replies import Line, Reply, Unread
+from nuncius.doors.replies import Reply, RequestLine, Unread
 from nuncius.doors.telesto import table
-from nuncius.doors.telesto.codec import Broken, Codec, DoesNotFit, Event, Unreadable
+from nuncius.doors.telesto.codec import Broken, Codec, DoesNotFit, Event, UnreadablePacket
 from nuncius.doors.telesto.errors import Refusal, error_packet, refusal
 from nuncius.doors.telesto.requests import (
     AFTER_AUTHENTICATION,
@@ -78,7 +78,7 @@ class TelestoSession:
         self.codec = Codec(dialect)
         self._hold = hold
         self._unread = Unread(wire, SEND_WINDOW, self._go_on)
-        self._line: Line[Reply] = Line(wire, self._begin, self._unread)
+        self._line: RequestLine[Reply] = RequestLine(wire, self._begin, self._unread)
         self._watch: Stopwatch | None = None
         if trace is not None:
             self._watch = Stopwatch(trace)
@@ -169,7 +169,7 @@ class TelestoSession:
         if isinstance(event, Request):
             self._handle(event)
         else:
-            assert isinstance(event, Unreadable | Broken)
+            assert isinstance(event, UnreadablePacket | Broken)
             reply.is_last = isinstance(event, Broken)
             self._answer(refusal(event.packet_id, ErrorType.UNEXPECTED_PACKET, event.reason))
         return True

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nuncius.doors.replies import Line, Reply, Unread
+from nuncius.doors.replies import Reply, RequestLine, Unread
 from nuncius.doors.wire import Wire
 
 if TYPE_CHECKING:
@@ -144,8 +144,8 @@ class Stopwatch:
         self._trace.add(*self._current, self._began, self._stored, time.perf_counter_ns())
 
 
-class TracedLine(Line[Reply]):
-    """Line that notes when each answer is sent."""
+class TracedLine(RequestLine[Reply]):
+    """RequestLine that notes when each answer is sent."""
 
     __slots__ = ("_watch",)
 

@@ -9,7 +9,7 @@ import msgspec
 
 from nuncius.doors.tribbler.gob_decoder_codec import S
 from nuncius.doors.tribbler.gob_wire_codec import GobError, Mismatch
-from nuncius.doors.tribbler.rpc_codec import CONNECT, Answer, ClientCodec, HandshakeError
+from nuncius.doors.tribbler.rpc_codec import CONNECT, ClientCodec, HandshakeError, RpcAnswer
 from nuncius.ring.peers import Unreached
 from nuncius.ring.storage import NoAnswer
 
@@ -30,7 +30,7 @@ class _Link(asyncio.Protocol):
         self._address = address
         self._codec = ClientCodec()
         self._numbers = itertools.count(1)
-        self._open: dict[int, asyncio.Future[Answer]] = {}
+        self._open: dict[int, asyncio.Future[RpcAnswer]] = {}
         self._out: list[bytes] = []
         self.is_lost = False
 
@@ -98,7 +98,7 @@ class _Link(asyncio.Protocol):
         self._out.clear()
 
 
-class Caller:
+class RpcCaller:
     """Calls from this node to the node at an address ("host:port")."""
 
     def __init__(self, address: str) -> None:
@@ -158,12 +158,12 @@ class Callers:
 
     def __init__(self, most: int = 1000) -> None:
         self._most = most
-        self._callers: dict[str, Caller] = {}
+        self._callers: dict[str, RpcCaller] = {}
 
-    def at(self, address: str) -> Caller:
+    def at(self, address: str) -> RpcCaller:
         caller = self._callers.pop(address, None)
         if caller is None:
-            caller = Caller(address)
+            caller = RpcCaller(address)
             if len(self._callers) >= self._most:
                 self._callers.pop(next(iter(self._callers))).close()
         self._callers[address] = caller

@@ -24,7 +24,7 @@ class RpcSession:
     def __init__(self, services: Services, wire: Wire) -> None:
         self._services = services
         self._wire = wire
-        self._codec: rpc_codec.ServerCodec | jsonrpc_codec.ServerCodec | None = None
+        self._codec: rpc_codec.ServerCodec | jsonrpc_codec.JsonServerCodec | None = None
         self._closing = self._lost = False
         self._tasks: set[asyncio.Task[None]] = set()
         wire.on_end = self._end
@@ -56,7 +56,7 @@ class RpcSession:
     def _is_closing(self) -> bool:
         return self._closing
 
-    def _say(self, codec: rpc_codec.ServerCodec | jsonrpc_codec.ServerCodec) -> None:
+    def _say(self, codec: rpc_codec.ServerCodec | jsonrpc_codec.JsonServerCodec) -> None:
         if codec.to_say:
             self._wire.is_greeted = True
             self._wire.send(codec.to_say)
@@ -77,7 +77,7 @@ class RpcSession:
     def _end(self) -> bool:
         """Keep answering a JSON client that has closed its side: it may be a shell pipeline, which then
         reads. Other clients have gone by then."""
-        if not self._tasks or not isinstance(self._codec, jsonrpc_codec.ServerCodec):
+        if not self._tasks or not isinstance(self._codec, jsonrpc_codec.JsonServerCodec):
             return False
         self._keep(self._finish_soon())
         return True
@@ -151,9 +151,9 @@ class RpcSession:
             self._wire.close()
 
 
-def _codec_of(data: bytes) -> rpc_codec.ServerCodec | jsonrpc_codec.ServerCodec:
+def _codec_of(data: bytes) -> rpc_codec.ServerCodec | jsonrpc_codec.JsonServerCodec:
     """Return the codec for a connection that begins with these bytes. A JSON-RPC request begins with a
     bracket, an HTTP request with a word, and gob with the length of the first type, which is neither."""
     if data.lstrip()[:1] == b"{":
-        return jsonrpc_codec.ServerCodec()
+        return jsonrpc_codec.JsonServerCodec()
     return rpc_codec.ServerCodec(over_http=data[:1].isalpha())

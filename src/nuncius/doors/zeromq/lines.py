@@ -10,7 +10,7 @@ other.
 import asyncio
 
 from nuncius.broker.model import Get as Looking
-from nuncius.doors.replies import Line, Reply
+from nuncius.doors.replies import Reply, RequestLine
 
 
 class Asked(Reply, kw_only=True):
@@ -18,7 +18,7 @@ class Asked(Reply, kw_only=True):
 
     number: int
     """Its number among the connection's requests."""
-    line: "Line[Asked]"
+    line: "RequestLine[Asked]"
     envelope: tuple[bytes, ...]
     as_text: bool
     looking: Looking | None = None

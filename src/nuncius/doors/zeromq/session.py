@@ -11,7 +11,7 @@ from typing import Any
 from nuncius.broker import Broker
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription
 from nuncius.broker.model import Found, Turn
-from nuncius.doors.replies import Line, Unread
+from nuncius.doors.replies import RequestLine, Unread
 from nuncius.doors.wire import Wire
 from nuncius.doors.zeromq import pubsub_codec, zmtp_codec
 from nuncius.doors.zeromq.lines import Asked
@@ -45,14 +45,14 @@ class ZeromqSession:
     def __init__(self, broker: Broker, wire: Wire) -> None:
         self._broker = broker
         self._wire = wire
-        self._decoder = zmtp_codec.Decoder(broker.limits.max_body + OTHER_FRAMES)
-        self._lines: dict[tuple[bytes, ...], Line[Asked]] = {}
+        self._decoder = zmtp_codec.ZmtpDecoder(broker.limits.max_body + OTHER_FRAMES)
+        self._lines: dict[tuple[bytes, ...], RequestLine[Asked]] = {}
         self._closing = self._lost = self._is_broken = False
         self._gets: set[Asked] = set()
-        self._held: dict[Line[Asked], None] = {}  # lines whose next get has to wait
+        self._held: dict[RequestLine[Asked], None] = {}  # lines whose next get has to wait
         self._numbers = count()
         self._again: list[tuple[int, Asked]] = []  # gets to repeat; a heap, the oldest is first
-        self._early: dict[Line[Asked], set[Asked]] = {}  # to repeat when one is first in its line
+        self._early: dict[RequestLine[Asked], set[Asked]] = {}  # to repeat when one is first in its line
         self._large: set[Asked] = set()  # repeated gets under way
         self._unread = Unread(wire, MUCH_UNREAD, self._go_on)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -69,10 +69,10 @@ class ZeromqSession:
     def received(self, data: bytes) -> None:
         if self._is_broken:
             return
-        broken: zmtp_codec.ProtocolError | None = None
+        broken: zmtp_codec.ZmtpError | None = None
         try:
             messages = self._decoder.receive(data)
-        except zmtp_codec.ProtocolError as error:
+        except zmtp_codec.ZmtpError as error:
             messages, broken = error.before, error
         if self._decoder.to_say:
             self._say()
@@ -136,7 +136,7 @@ class ZeromqSession:
             self._wire.answered(cost)  # no answer: the client asks another node
             return
         request: Request | None = None
-        if type(frames) is zmtp_codec.TooLarge:
+        if type(frames) is zmtp_codec.OversizedMessage:
             envelope, fields = pubsub_codec.split([*frames, REST])
         else:
             envelope, fields = pubsub_codec.split(frames)
@@ -146,7 +146,7 @@ class ZeromqSession:
                 request = None
         line = self._lines.get(envelope)
         if line is None:
-            line = self._lines[envelope] = Line(self._wire, self._begin_with, self._unread)
+            line = self._lines[envelope] = RequestLine(self._wire, self._begin_with, self._unread)
         kind: Any = type(request) if type(request) in TOGETHER else None
         line.enter(
             Asked(

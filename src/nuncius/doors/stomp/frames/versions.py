@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 
-class ProtocolError(Exception):
+class StompError(Exception):
     """Invalid or forbidden bytes. The connection must end. `before` are the frames that were complete before
     them."""
 
@@ -58,7 +58,7 @@ def unescape(text: str, version: Version) -> str:
 
     def plain(found: re.Match[str]) -> str:
         if found[1] not in unescaped:
-            raise ProtocolError(f"{found[0]!r} is no escape sequence of STOMP {version}")
+            raise StompError(f"{found[0]!r} is no escape sequence of STOMP {version}")
         return unescaped[found[1]]
 
     return _ESCAPED.sub(plain, text)
