@@ -12,7 +12,7 @@ from cluster.tribbler_ring import running_ring
 from nuncius.bench import tribbler
 from nuncius.bench.load import tribbler as tribbler_load
 from nuncius.bench.ring.data import Seeds, graph
-from nuncius.doors.tribbler.caller import RpcCaller
+from nuncius.doors.tribbler.rpc_client import RpcClient
 from nuncius.ring.ring import Place, Ring
 
 
@@ -54,7 +54,7 @@ async def test_the_loads(dsn: str) -> None:
             await seeds.users(["a", "b"])
             await seeds.posts("a", list(range(1, 130)))
             await seeds.follows("b", ["a"])
-        nodes = [RpcCaller(ring.nodes[0])] * 3
+        nodes = [RpcClient(ring.nodes[0])] * 3
         assert (await tribbler_load.post(nodes, 0.1, ["a", "b"]))["post"] > 0
         figures = await tribbler_load.feed(nodes, 0.1, ["b"])
         assert figures["p99_ms"] >= figures["p50_ms"] > 0

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from cli.commands import node
 from nuncius.cli.app import build
-from nuncius.doors.tribbler.caller import RpcCaller
 from nuncius.doors.tribbler.door import NotInRing
+from nuncius.doors.tribbler.rpc_client import RpcClient
 from nuncius.doors.tribbler.storage_messages import Client, GetArgs, GetReply, RegisterArgs, RegisterReply
 from nuncius.doors.tribbler.storage_peer import RpcPeer
 from nuncius.node import embedding, listeners
@@ -138,7 +138,7 @@ async def test_the_port_of_a_node(dsn: str) -> None:
             port = up.ready["ports"]["tribbler"]
             assert up.ready["endpoints"]["tribbler"]["port"] == port
             for n in range(4):
-                caller = RpcCaller(f"127.0.0.1:{port}")
+                caller = RpcClient(f"127.0.0.1:{port}")
                 assert await RpcPeer(caller).write(PUT, "k", f"{n}", None) == 0
                 asked = GetArgs("k", True, "localhost:1")
                 reply = await caller.call("StorageRPC.Get", asked, GetReply)

@@ -11,7 +11,7 @@ import pytest
 
 from doors.tribbler.ring_process import RingProcess
 from fix_store import new_folder
-from nuncius.doors.tribbler.caller import RpcCaller
+from nuncius.doors.tribbler.rpc_client import RpcClient
 from nuncius.doors.tribbler.storage_peer import RpcPeer
 from nuncius.ring.ring import hash_of
 from nuncius.ring.storage import NoAnswer, StorageError
@@ -55,7 +55,7 @@ async def test_an_owner_is_killed(nodes: tuple[RingProcess, RingProcess], direct
     a lease may last, and has everything that was acknowledged. Then the same happens to the master."""
     master, other = nodes
     assert (directory / "nuncius-data" / f"tribbler-{other.port}" / "nuncius.json").exists()
-    through = RpcPeer(RpcCaller(master.address))
+    through = RpcPeer(RpcClient(master.address))
     key, lists = key_in(upper=True), key_in(upper=True, number=1)
     assert await through.write(PUT, key, "old", None) == 0
     assert (await through.read(False, [key], [False], ""))[0].value == "old"
@@ -84,7 +84,7 @@ async def test_an_owner_is_killed(nodes: tuple[RingProcess, RingProcess], direct
     await asyncio.to_thread(other.start)
     await asyncio.gather(*appending)
 
-    direct = RpcPeer(RpcCaller(other.address))
+    direct = RpcPeer(RpcClient(other.address))
     writing = asyncio.ensure_future(direct.write(PUT, key, "new", None))
     found = await direct.read(True, [lists], [False], "")
     assert isinstance(found[0].value, list)
@@ -102,5 +102,5 @@ async def test_an_owner_is_killed(nodes: tuple[RingProcess, RingProcess], direct
     waiting = asyncio.ensure_future(direct.read(False, [mine], [False], ""))
     await asyncio.to_thread(master.start)
     assert (await waiting)[0].value == "kept"
-    assert (await RpcPeer(RpcCaller(master.address)).read(False, [key], [False], ""))[0].value == "new"
+    assert (await RpcPeer(RpcClient(master.address)).read(False, [key], [False], ""))[0].value == "new"
     assert [await asyncio.to_thread(node.stop) for node in (other, master)] == [0, 0]

@@ -8,8 +8,8 @@ import pytest
 
 from fix_store import _database
 from nuncius.broker import Broker
-from nuncius.doors.tribbler.caller import RpcCaller
 from nuncius.doors.tribbler.door import TribblerDoor
+from nuncius.doors.tribbler.rpc_client import RpcClient
 from nuncius.ring.settings import RingSettings
 from nuncius.store.server.embedded import EmbeddedServer
 
@@ -33,9 +33,9 @@ async def port(broker: Broker, dsn: str) -> AsyncIterator[int]:
 
 
 @pytest.fixture
-async def caller(port: int) -> AsyncIterator[RpcCaller]:
+async def caller(port: int) -> AsyncIterator[RpcClient]:
     """A client by Go RPC."""
-    made = RpcCaller(f"localhost:{port}")
+    made = RpcClient(f"localhost:{port}")
     yield made
     made.close()
 

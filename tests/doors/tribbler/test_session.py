@@ -10,7 +10,7 @@ from doors.tribbler import captures
 from doors.tribbler.conftest import Dial
 from nuncius.broker import Broker
 from nuncius.doors.tcp import TcpDoor
-from nuncius.doors.tribbler.caller import RpcCaller, RpcError
+from nuncius.doors.tribbler.rpc_client import RpcClient, RpcError
 from nuncius.doors.tribbler.rpc_codec import CONNECT, CONNECTED, ClientCodec
 from nuncius.doors.tribbler.services import Method, Service, Services
 from nuncius.doors.tribbler.session import RpcSession
@@ -42,11 +42,11 @@ from nuncius.ring.storage import StorageError
 from racing import until
 
 
-async def status(caller: RpcCaller, method: str, key: str, value: str) -> int:
+async def status(caller: RpcClient, method: str, key: str, value: str) -> int:
     return (await caller.call(f"StorageRPC.{method}", PutArgs(key, value), PutReply)).status
 
 
-async def test_every_call_of_the_storage_service(caller: RpcCaller, port: int) -> None:
+async def test_every_call_of_the_storage_service(caller: RpcClient, port: int) -> None:
     """All methods with all their statuses."""
     get, get_list = "StorageRPC.Get", "StorageRPC.GetList"
     assert (await caller.call(get, GetArgs("k:1"), GetReply)).status == 1
@@ -84,7 +84,7 @@ async def test_every_call_of_the_storage_service(caller: RpcCaller, port: int) -
     assert (await caller.call("Tribserver.CreateUser", CreateUserArgs("dga"), StatusReply)).status == 0
 
 
-async def test_rings_that_cannot_be(caller: RpcCaller) -> None:
+async def test_rings_that_cannot_be(caller: RpcClient) -> None:
     """Ids have 32 bits, and a ring has nodes."""
     with pytest.raises(RpcError, match="32 bits"):
         await caller.call("StorageRPC.Register", RegisterArgs(Client("x:1", 2**32)), RegisterReply)
@@ -92,7 +92,7 @@ async def test_rings_that_cannot_be(caller: RpcCaller) -> None:
         await caller.call("StorageRPC.HandOver", RingMessage(9, []), Nothing)
 
 
-async def test_removing_after_a_lease(caller: RpcCaller) -> None:
+async def test_removing_after_a_lease(caller: RpcClient) -> None:
     """A holder that cannot be reached is waited for; here it can: it is a node like any other."""
     assert await status(caller, "AppendToList", "l:1", "a") == 0
     asked = GetArgs("l:1", True, caller.address)
@@ -102,7 +102,7 @@ async def test_removing_after_a_lease(caller: RpcCaller) -> None:
         assert await status(caller, "RemoveFromList", "l:1", "a") == 2
 
 
-async def test_errors_as_go_says_them(caller: RpcCaller) -> None:
+async def test_errors_as_go_says_them(caller: RpcClient) -> None:
     """Unknown services and methods, and arguments of a wrong type; the connection lives on."""
     for method, error in {
         "StorageRPC.Nope": "rpc: can't find method StorageRPC.Nope",
@@ -123,7 +123,7 @@ class Mistaken(Message, frozen=True):
     key: bool = False
 
 
-async def test_many_calls_on_one_connection(caller: RpcCaller) -> None:
+async def test_many_calls_on_one_connection(caller: RpcClient) -> None:
     """Thousands in flight at once, each with its own answer."""
     await asyncio.gather(*(status(caller, "Put", f"k{n}:x", f"v{n}") for n in range(1000)))
     replies = await asyncio.gather(
@@ -132,7 +132,7 @@ async def test_many_calls_on_one_connection(caller: RpcCaller) -> None:
     assert [reply.value for reply in replies] == [f"v{n}" for n in range(1000)]
 
 
-async def test_a_lease_for_a_client_of_fall_2011(caller: RpcCaller, dial: Dial) -> None:
+async def test_a_lease_for_a_client_of_fall_2011(caller: RpcClient, dial: Dial) -> None:
     """Its edition names the client by a struct, which is understood over gob and over JSON, for values and
     lists; anything else than a struct or an address is refused."""
     client = Client("localhost:1", 7)
@@ -207,7 +207,7 @@ async def test_gob_without_http(dial: Dial) -> None:
         (b"{]", b""),
     ],
 )
-async def test_what_is_not_served(dial: Dial, caller: RpcCaller, data: bytes, answer: bytes) -> None:
+async def test_what_is_not_served(dial: Dial, caller: RpcClient, data: bytes, answer: bytes) -> None:
     """A connection that makes no sense is closed, with a word where there is one; others go on."""
     reader, writer = await dial()
     writer.write(data)
@@ -228,7 +228,7 @@ async def test_arguments_that_are_damaged(dial: Dial) -> None:
 
 
 @pytest.mark.parametrize("broken", [b"]", b'{"id":1}'])
-async def test_whole_json_calls_before_a_broken_one(dial: Dial, caller: RpcCaller, broken: bytes) -> None:
+async def test_whole_json_calls_before_a_broken_one(dial: Dial, caller: RpcClient, broken: bytes) -> None:
     """Calls before one that makes no sense, in the same segment, are carried out and answered."""
     reader, writer = await dial()
     put = b'{"method":"StorageRPC.Put","params":[{"Key":"%b","Value":"v"}],"id":1}'
@@ -241,7 +241,7 @@ async def test_whole_json_calls_before_a_broken_one(dial: Dial, caller: RpcCalle
         assert (await caller.call("StorageRPC.Get", GetArgs(key), GetReply)).value == "v"
 
 
-async def test_whole_go_calls_before_a_broken_one(dial: Dial, caller: RpcCaller) -> None:
+async def test_whole_go_calls_before_a_broken_one(dial: Dial, caller: RpcClient) -> None:
     """The same of calls in Go's encoding."""
     client = ClientCodec()
     client.receive(CONNECTED)
@@ -290,17 +290,17 @@ class SlowDoor(TcpDoor):
 
 
 @pytest.fixture
-async def slow(broker: Broker) -> AsyncIterator[tuple[Slow, SlowDoor, RpcCaller]]:
+async def slow(broker: Broker) -> AsyncIterator[tuple[Slow, SlowDoor, RpcClient]]:
     service = Slow()
     door = SlowDoor(broker, service)
-    caller = RpcCaller(f"localhost:{await door.open('localhost', 0)}")
+    caller = RpcClient(f"localhost:{await door.open('localhost', 0)}")
     yield service, door, caller
     service.go_on.set()
     caller.close()
     await door.close()
 
 
-async def test_faults_are_answered(slow: tuple[Slow, SlowDoor, RpcCaller]) -> None:
+async def test_faults_are_answered(slow: tuple[Slow, SlowDoor, RpcClient]) -> None:
     """What a call raises is its caller's error; a fault of ours does not tell more than its name."""
     service, _, caller = slow
     service.go_on.set()
@@ -310,7 +310,7 @@ async def test_faults_are_answered(slow: tuple[Slow, SlowDoor, RpcCaller]) -> No
         await caller.call("Slow.Wait", GetArgs("fault"), GetReply)
 
 
-async def test_an_orderly_end(slow: tuple[Slow, SlowDoor, RpcCaller]) -> None:
+async def test_an_orderly_end(slow: tuple[Slow, SlowDoor, RpcClient]) -> None:
     """A door that closes answers what it has accepted."""
     service, door, caller = slow
     calling = asyncio.ensure_future(caller.call("Slow.Wait", GetArgs("k"), GetReply))
@@ -322,7 +322,7 @@ async def test_an_orderly_end(slow: tuple[Slow, SlowDoor, RpcCaller]) -> None:
     await closing
 
 
-async def test_a_client_that_goes_away(slow: tuple[Slow, SlowDoor, RpcCaller], broker: Broker) -> None:
+async def test_a_client_that_goes_away(slow: tuple[Slow, SlowDoor, RpcClient], broker: Broker) -> None:
     """What it had begun is carried out, and nothing of it is left behind."""
     service, door, caller = slow
     calling = asyncio.ensure_future(caller.call("Slow.Wait", GetArgs("k"), GetReply))
@@ -336,7 +336,7 @@ async def test_a_client_that_goes_away(slow: tuple[Slow, SlowDoor, RpcCaller], b
 
 
 async def test_reads_of_a_client_that_goes_away(
-    slow: tuple[Slow, SlowDoor, RpcCaller], broker: Broker
+    slow: tuple[Slow, SlowDoor, RpcClient], broker: Broker
 ) -> None:
     """Those that had not begun are not carried out: nobody is there to have the answers."""
     service, door, caller = slow
@@ -351,7 +351,7 @@ async def test_reads_of_a_client_that_goes_away(
     assert service.begun == first
 
 
-async def test_a_client_that_only_stops_asking(slow: tuple[Slow, SlowDoor, RpcCaller]) -> None:
+async def test_a_client_that_only_stops_asking(slow: tuple[Slow, SlowDoor, RpcClient]) -> None:
     """A JSON client that has closed its own side gets its answers; then the connection ends."""
     service, _, caller = slow
     host, _, port = caller.address.rpartition(":")
@@ -368,7 +368,7 @@ async def test_a_client_that_only_stops_asking(slow: tuple[Slow, SlowDoor, RpcCa
 
 
 async def test_a_large_call_counts_with_all_its_bytes(
-    slow: tuple[Slow, SlowDoor, RpcCaller], broker: Broker
+    slow: tuple[Slow, SlowDoor, RpcClient], broker: Broker
 ) -> None:
     """What has arrived of a call piece by piece is memory that it takes until it is answered."""
     service, _, caller = slow

@@ -9,8 +9,8 @@ import pytest
 from nuncius.broker import Broker
 from nuncius.doors.tcp import TcpDoor
 from nuncius.doors.tribbler import caller as caller_module
-from nuncius.doors.tribbler.caller import Callers, RpcCaller, RpcError
 from nuncius.doors.tribbler.door import NotInRing, TribblerDoor
+from nuncius.doors.tribbler.rpc_client import RpcClient, RpcClients, RpcError
 from nuncius.doors.tribbler.rpc_codec import CONNECTED
 from nuncius.doors.tribbler.services import Method, Service, Services
 from nuncius.doors.tribbler.session import RpcSession
@@ -108,7 +108,7 @@ async def go_node(broker: Broker) -> AsyncIterator[GoNode]:
 
 @pytest.fixture
 async def peer(go_node: GoNode) -> AsyncIterator[RpcPeer]:
-    caller = RpcCaller(f"localhost:{await go_node.open('localhost', 0)}")
+    caller = RpcClient(f"localhost:{await go_node.open('localhost', 0)}")
     yield RpcPeer(caller)
     caller.close()
 
@@ -124,7 +124,7 @@ async def peer(go_node: GoNode) -> AsyncIterator[RpcPeer]:
 async def test_editions(broker: Broker, form: type[GetArgs | ClientGetArgs], understood: Message) -> None:
     """A wish for a lease reaches a node of either edition, also when many are sent before one is answered."""
     door = GoNode(broker, form=form)
-    caller = RpcCaller(f"localhost:{await door.open('localhost', 0)}")
+    caller = RpcClient(f"localhost:{await door.open('localhost', 0)}")
     try:
         peer = RpcPeer(caller, {"localhost:1": 5}.__getitem__)
         await peer.write(PUT, "k", "v", None)
@@ -154,7 +154,7 @@ async def test_a_node_that_knows_only_the_plain_methods(peer: RpcPeer, go_node: 
 async def test_a_holder_that_is_only_a_cache(broker: Broker) -> None:
     """A client of the course's later years serves CacheRPC instead, and gives its lease back there."""
     door = GoNode(broker, "CacheRPC")
-    caller = RpcCaller(f"localhost:{await door.open('localhost', 0)}")
+    caller = RpcClient(f"localhost:{await door.open('localhost', 0)}")
     door.values["k"] = "v"
     assert await RpcPeer(caller).revoke("k") is True
     caller.close()
@@ -196,7 +196,7 @@ async def test_a_node_that_goes_away(peer: RpcPeer, go_node: GoNode) -> None:
 
 async def test_silence(go_node: GoNode) -> None:
     """A call may be given a time."""
-    caller = RpcCaller(f"localhost:{await go_node.open('localhost', 0)}")
+    caller = RpcClient(f"localhost:{await go_node.open('localhost', 0)}")
     with pytest.raises(NoAnswer, match=r"not answered for 0.01 seconds"):
         await caller.call("StorageRPC.Get", GetArgs("hang"), GetReply, seconds=0.01)
     with pytest.raises(RpcError, match="gob"):
@@ -212,7 +212,7 @@ class Odd(Nothing, frozen=True):
 async def test_addresses_that_are_none(address: str) -> None:
     """A lease holder may give any address; what is none cannot be reached."""
     with pytest.raises(Unreached):
-        await RpcPeer(RpcCaller(address)).revoke("k")
+        await RpcPeer(RpcClient(address)).revoke("k")
 
 
 async def test_a_port_that_is_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +230,7 @@ async def test_a_port_that_is_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
     port = server.sockets[0].getsockname()[1]
     while replies:
         with pytest.raises(Unreached):
-            await RpcPeer(RpcCaller(f"localhost:{port}")).revoke("k")
+            await RpcPeer(RpcClient(f"localhost:{port}")).revoke("k")
     for writer in opened:
         writer.close()
     server.close()
@@ -250,7 +250,7 @@ async def test_an_answer_that_makes_no_sense() -> None:
 
     over = asyncio.Event()
     server = await asyncio.start_server(answer, "localhost", 0)
-    peer = RpcPeer(RpcCaller(f"localhost:{server.sockets[0].getsockname()[1]}"))
+    peer = RpcPeer(RpcClient(f"localhost:{server.sockets[0].getsockname()[1]}"))
     with pytest.raises(NoAnswer, match="bad length"):
         await peer.revoke("k")
     await over.wait()
@@ -259,7 +259,7 @@ async def test_an_answer_that_makes_no_sense() -> None:
 
 async def test_few_connections() -> None:
     """A caller is kept for each address, and the one not used for longest is let go."""
-    callers = Callers(most=2)
+    callers = RpcClients(most=2)
     first, second = callers.at("a:1"), callers.at("b:1")
     assert callers.at("a:1") is first
     callers.at("c:1")
@@ -271,7 +271,7 @@ async def test_few_connections() -> None:
 async def test_a_node_that_ends_before_its_ring_is_complete(broker: Broker, dsn: str) -> None:
     """Calls wait for the other nodes; when the node is stopped they hear so, and it ends at once."""
     door = TribblerDoor(broker, dsn, RingSettings(7, 2))
-    caller = RpcCaller(f"localhost:{await door.open('localhost', 0)}")
+    caller = RpcClient(f"localhost:{await door.open('localhost', 0)}")
     calling = asyncio.ensure_future(caller.call("StorageRPC.Get", GetArgs("k"), GetReply))
     await until(lambda: broker.pressure.level > 0)
     async with asyncio.timeout(40):
@@ -298,7 +298,7 @@ async def test_a_ring_over_real_connections(dsns: list[str], monkeypatch: pytest
         stack.push_async_callback(first.close)
         second, _ = await start(1, RingSettings(2**32 - 1, 1, master))
         stack.push_async_callback(second.close)
-        peer = RpcPeer(RpcCaller(master))
+        peer = RpcPeer(RpcClient(master))
         keys = [f"{n}user{n}:x" for n in range(60)]
         await asyncio.gather(*(peer.write(PUT, key, key, None) for key in keys))
         unwelcome, _ = await start(2, RingSettings(2**31, 1, master, join=True))
@@ -308,7 +308,7 @@ async def test_a_ring_over_real_connections(dsns: list[str], monkeypatch: pytest
             await unwelcome.close()
         third, address = await start(2, RingSettings(5, 1, master, 8, join=True))
         stack.push_async_callback(third.close)
-        there = RpcPeer(RpcCaller(address))
+        there = RpcPeer(RpcClient(address))
         found = await there.read(False, keys, [False] * 60, "")
         assert [each.value for each in found] == keys
         ring = await there.ring()
@@ -331,7 +331,7 @@ async def test_a_node_that_goes_when_it_is_reached() -> None:
         writer.close()
 
     async with await asyncio.start_server(attend, "127.0.0.1", 0) as server:
-        caller = RpcCaller(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        caller = RpcClient(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
         async with asyncio.timeout(20):
             with pytest.raises(Unreached):
                 await caller.call("StorageRPC.Take", Nothing(), Nothing, seconds=None)

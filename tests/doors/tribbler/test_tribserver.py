@@ -13,7 +13,7 @@ from nuncius.broker import Broker
 from nuncius.client.errors import CannotConnect, NunciusError
 from nuncius.client.tribbler import TribblerClient
 from nuncius.doors.tribbler import storage_service, tribserver_peers
-from nuncius.doors.tribbler.caller import Callers, RpcCaller, RpcError
+from nuncius.doors.tribbler.rpc_client import RpcClient, RpcClients, RpcError
 from nuncius.doors.tribbler.storage_messages import GetArgs, GetReply
 from nuncius.doors.tribbler.tribserver_messages import (
     CreateUserArgs,
@@ -51,25 +51,25 @@ async def ring(server: EmbeddedServer, template: str, dsn: str) -> AsyncIterator
 
 
 @pytest.fixture
-async def callers(ring: Ring) -> AsyncIterator[list[RpcCaller]]:
-    made = [RpcCaller(node) for node in ring.nodes]
+async def callers(ring: Ring) -> AsyncIterator[list[RpcClient]]:
+    made = [RpcClient(node) for node in ring.nodes]
     yield made
     for caller in made:
         caller.close()
 
 
 async def status(
-    caller: RpcCaller, method: str, args: CreateUserArgs | SubscriptionArgs | PostTribbleArgs
+    caller: RpcClient, method: str, args: CreateUserArgs | SubscriptionArgs | PostTribbleArgs
 ) -> int:
     return (await caller.call(f"Tribserver.{method}", args, StatusReply)).status
 
 
-async def contents(caller: RpcCaller, method: str, user: str) -> tuple[int, list[str]]:
+async def contents(caller: RpcClient, method: str, user: str) -> tuple[int, list[str]]:
     reply = await caller.call(f"Tribserver.{method}", GetTribblesArgs(user), GetTribblesReply)
     return reply.status, [each.contents for each in reply.tribbles]
 
 
-async def test_every_status(callers: list[RpcCaller]) -> None:
+async def test_every_status(callers: list[RpcClient]) -> None:
     """All seven methods answer with the statuses that the course defines, whichever node is asked."""
     one, other = callers
     assert await status(one, "CreateUser", CreateUserArgs("dga")) == OK
@@ -103,7 +103,7 @@ async def test_every_status(callers: list[RpcCaller]) -> None:
     assert await contents(other, "GetTribblesBySubscription", "dga") == (OK, [])
 
 
-async def test_all_nodes_at_once(callers: list[RpcCaller]) -> None:
+async def test_all_nodes_at_once(callers: list[RpcClient]) -> None:
     """Posts and follows from all nodes at the same time are all there."""
     users = [f"user-{n}" for n in range(10)]
     await asyncio.gather(
@@ -123,7 +123,7 @@ async def test_all_nodes_at_once(callers: list[RpcCaller]) -> None:
         assert sorted(feed) == sorted(f"{user} {n}" for n, user in posts)
 
 
-async def test_what_nodes_ask_each_other(callers: list[RpcCaller]) -> None:
+async def test_what_nodes_ask_each_other(callers: list[RpcClient]) -> None:
     """Posts of lately, and many values at once, wherever they belong."""
     one, other = callers
     name = await one.call("Tribserver.Recent", RecentArgs(True), RecentReply)
@@ -143,7 +143,7 @@ async def test_what_nodes_ask_each_other(callers: list[RpcCaller]) -> None:
         await one.call("Tribserver.CreateUser", CreateUserArgs(too_long), StatusReply)
 
 
-async def test_large_tribbles(callers: list[RpcCaller], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_tribbles(callers: list[RpcClient], monkeypatch: pytest.MonkeyPatch) -> None:
     """Tribbles that are too large for one answer between nodes come with several, whichever node is asked."""
     monkeypatch.setattr(storage_service, "MAX_ANSWER", 1000)
     said = [str(n) * size for n, size in enumerate((300, 600, 2000, 10, 800, 2000, 5))]
@@ -155,7 +155,7 @@ async def test_large_tribbles(callers: list[RpcCaller], monkeypatch: pytest.Monk
             assert await contents(caller, "GetTribbles", user) == (OK, said[::-1])
 
 
-async def test_posts_that_cannot_be(callers: list[RpcCaller]) -> None:
+async def test_posts_that_cannot_be(callers: list[RpcClient]) -> None:
     """A tribble that is too large is refused with the same words, whichever node is asked."""
     assert await status(callers[0], "CreateUser", CreateUserArgs("dga")) == OK
     for caller in callers:
@@ -167,7 +167,7 @@ async def test_an_owner_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """A post waits a while for its user's node, and then says that it cannot be reached."""
     monkeypatch.setattr(tribserver_peers, "PATIENCE", 0.05)
     monkeypatch.setattr(tribserver_peers, "PAUSE", 0.01)
-    callers = Callers()
+    callers = RpcClients()
     storage = SimpleNamespace(me="localhost:2", ring=Places([Place(1, "localhost:1")]))
     peers = RingPeers(cast("Any", storage), callers, cast("Any", None), cast("Any", None))
     with pytest.raises(Unreached, match="cannot be reached"):
@@ -211,7 +211,7 @@ async def test_a_node_that_is_not_there() -> None:
 
 async def test_a_tribble_counts_as_published(port: int, broker: Broker) -> None:
     """It is an entry of the topic tribbles; users and whom they follow are none."""
-    caller = RpcCaller(f"localhost:{port}")
+    caller = RpcClient(f"localhost:{port}")
     assert await status(caller, "CreateUser", CreateUserArgs("galileo")) == OK
     assert await status(caller, "PostTribble", PostTribbleArgs("galileo", "moons")) == OK
     caller.close()

@@ -15,7 +15,7 @@ from typing import cast
 import uvloop
 
 from nuncius.bench.ring.data import TEXT
-from nuncius.doors.tribbler.caller import RpcCaller
+from nuncius.doors.tribbler.rpc_client import RpcClient
 from nuncius.doors.tribbler.rpc_codec import CONNECT, ClientCodec, RpcAnswer
 from nuncius.doors.tribbler.storage_messages import GetArgs, GetReply, PutArgs, PutReply
 from nuncius.doors.tribbler.tribserver_messages import (
@@ -32,7 +32,7 @@ WARM = 10
 Figures = dict[str, float]
 
 
-async def post(nodes: Sequence[RpcCaller], seconds: float, users: Sequence[str]) -> Figures:
+async def post(nodes: Sequence[RpcClient], seconds: float, users: Sequence[str]) -> Figures:
     """Post for the users in turn, through all nodes. Return tribbles per second."""
     turns = itertools.count()
 
@@ -45,18 +45,18 @@ async def post(nodes: Sequence[RpcCaller], seconds: float, users: Sequence[str])
     return {"post": await _rate(one, POSTERS, seconds)}
 
 
-async def feed(nodes: Sequence[RpcCaller], seconds: float, users: Sequence[str]) -> Figures:
+async def feed(nodes: Sequence[RpcClient], seconds: float, users: Sequence[str]) -> Figures:
     """Read feeds sequentially, through all nodes. Return the milliseconds of one read."""
     took = await _looks("GetTribblesBySubscription", nodes, seconds, users)
     return {"p50_ms": statistics.median(took), "p99_ms": statistics.quantiles(took, n=100)[98]}
 
 
-async def tribbles(nodes: Sequence[RpcCaller], seconds: float, users: Sequence[str]) -> Figures:
+async def tribbles(nodes: Sequence[RpcClient], seconds: float, users: Sequence[str]) -> Figures:
     """Read users' own tribbles, as `feed` reads feeds."""
     return {"p50_ms": statistics.median(await _looks("GetTribbles", nodes, seconds, users))}
 
 
-async def hot_feed(nodes: Sequence[RpcCaller], seconds: float, users: Sequence[str]) -> Figures:
+async def hot_feed(nodes: Sequence[RpcClient], seconds: float, users: Sequence[str]) -> Figures:
     """Read one user's tribbles, through all nodes concurrently. Return reads per second."""
     loop = asyncio.get_running_loop()
     start = time.perf_counter()
@@ -113,7 +113,7 @@ class _Reader(asyncio.Protocol):
             self._transport.close()
 
 
-async def revoke(nodes: Sequence[RpcCaller], seconds: float, users: Sequence[str]) -> Figures:
+async def revoke(nodes: Sequence[RpcClient], seconds: float, users: Sequence[str]) -> Figures:
     """Return the milliseconds of a write to a key that the first node owns and the others hold leases of."""
     owner, *holders = nodes
     key = f"{users[0]}:leased"
@@ -131,7 +131,7 @@ async def revoke(nodes: Sequence[RpcCaller], seconds: float, users: Sequence[str
 
 
 async def _looks(
-    method: str, nodes: Sequence[RpcCaller], seconds: float, users: Sequence[str]
+    method: str, nodes: Sequence[RpcClient], seconds: float, users: Sequence[str]
 ) -> list[float]:
     took: list[float] = []
     end = time.perf_counter() + seconds
@@ -170,7 +170,7 @@ LOADS = {"post": post, "feed": feed, "tribbles": tribbles, "hot_feed": hot_feed,
 
 
 async def main(name: str, addresses: str, seconds: str, *users: str) -> None:
-    nodes = [RpcCaller(address) for address in addresses.split(",")]
+    nodes = [RpcClient(address) for address in addresses.split(",")]
     figures = await LOADS[name](nodes, float(seconds), users)
     sys.stdout.write(json.dumps(figures))
     for node in nodes:

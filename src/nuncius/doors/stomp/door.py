@@ -23,7 +23,7 @@ from nuncius.doors.tcp import MAX_CONNECTIONS, TcpDoor
 from nuncius.doors.wire import Session, WebSocketPath, Wire
 
 
-class GreetingSession:
+class StompGreeting:
     """A connection before its first frame. It hands over to that dialect's session."""
 
     def __init__(self, door: "StompDoor", wire: Wire) -> None:
@@ -102,7 +102,7 @@ class StompDoor(TcpDoor):
         self._audience = Audience(broker)
 
     def greet(self, wire: Wire) -> Session:
-        return GreetingSession(self, wire)
+        return StompGreeting(self, wire)
 
     def over_websocket(self) -> WebSocketPath:
         """Serve the same sessions at `/stomp` of the HTTP port."""

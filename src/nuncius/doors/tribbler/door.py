@@ -9,7 +9,7 @@ from nuncius.broker import Broker
 from nuncius.broker.observe.counters_model import RingState
 from nuncius.doors.tcp import MAX_CONNECTIONS, TcpDoor
 from nuncius.doors.tribbler import tribserver_peers
-from nuncius.doors.tribbler.caller import Callers
+from nuncius.doors.tribbler.rpc_client import RpcClients
 from nuncius.doors.tribbler.services import Services
 from nuncius.doors.tribbler.session import RpcSession
 from nuncius.doors.tribbler.storage_peer import RpcPeer
@@ -41,7 +41,7 @@ class TribblerDoor(TcpDoor):
         """`give_up` is called when the node cannot join its ring; `close` then raises the reason."""
         super().__init__(broker, max_connections)
         self._ring = ring
-        self._callers = Callers()
+        self._callers = RpcClients()
         self._node = StorageNode(
             dsn,
             lambda address: RpcPeer(self._callers.at(address), self._id_of),

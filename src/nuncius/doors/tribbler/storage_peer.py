@@ -10,7 +10,7 @@ node may have reported it), so one form is tried first, and the other if the nod
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from nuncius.doors.tribbler.caller import RpcCaller, RpcError
+from nuncius.doors.tribbler.rpc_client import RpcClient, RpcError
 from nuncius.doors.tribbler.storage_messages import (
     Client,
     ClientGetArgs,
@@ -51,7 +51,7 @@ G = TypeVar("G", GetReply, GetListReply)
 
 
 class RpcPeer:
-    def __init__(self, caller: RpcCaller, id_of: Callable[[str], int] = lambda address: 0) -> None:
+    def __init__(self, caller: RpcClient, id_of: Callable[[str], int] = lambda address: 0) -> None:
         """`id_of` returns the id on the ring of the node at an address; 0 if there is none."""
         self._caller = caller
         self._id_of = id_of
@@ -225,5 +225,5 @@ def _found(status: int, value: str | list[str], lease: LeaseStruct) -> Found:
     return Found(value, lease.valid_seconds if lease.granted else 0)
 
 
-def _failed(caller: RpcCaller, error: RpcError) -> StorageError:
+def _failed(caller: RpcClient, error: RpcError) -> StorageError:
     return StorageError(f"{caller.address} says: {error}")

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from nuncius.doors.tribbler import tribserver
-from nuncius.doors.tribbler.caller import Callers, RpcError
+from nuncius.doors.tribbler.rpc_client import RpcClients, RpcError
 from nuncius.doors.tribbler.services import Service
 from nuncius.doors.tribbler.storage_peer import NO_SERVICE, UNKNOWN
 from nuncius.doors.tribbler.tribserver_messages import (
@@ -29,7 +29,7 @@ class RingPeers:
     def __init__(
         self,
         storage: RingStorage,
-        callers: Callers,
+        callers: RpcClients,
         posting: Posting,
         local: LocalPosts,
     ) -> None:
@@ -112,7 +112,7 @@ class RingPeers:
 
 def build(
     storage: RingStorage,
-    callers: Callers,
+    callers: RpcClients,
     query: Query,
     *,
     shared: bool = False,

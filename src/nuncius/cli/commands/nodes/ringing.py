@@ -36,11 +36,11 @@ def ask(node: str, timeout: float, method: str, arguments: msgspec.Struct, reply
 
 
 async def _ask(node: str, timeout: float, method: str, arguments: msgspec.Struct, reply: type[S]) -> S:
-    from nuncius.doors.tribbler.caller import RpcCaller, RpcError
+    from nuncius.doors.tribbler.rpc_client import RpcClient, RpcError
     from nuncius.ring.peers import Unreached
     from nuncius.ring.storage import NoAnswer
 
-    caller = RpcCaller(node)
+    caller = RpcClient(node)
     try:
         return await caller.call(method, arguments, reply, seconds=timeout)
     except Unreached as error:

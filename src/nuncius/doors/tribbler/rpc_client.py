@@ -98,7 +98,7 @@ class _Link(asyncio.Protocol):
         self._out.clear()
 
 
-class RpcCaller:
+class RpcClient:
     """Calls from this node to the node at an address ("host:port")."""
 
     def __init__(self, address: str) -> None:
@@ -153,17 +153,17 @@ class RpcCaller:
             self._link.close()
 
 
-class Callers:
-    """Callers by address. When there are too many, the least recently used is closed."""
+class RpcClients:
+    """RpcClients by address. When there are too many, the least recently used is closed."""
 
     def __init__(self, most: int = 1000) -> None:
         self._most = most
-        self._callers: dict[str, RpcCaller] = {}
+        self._callers: dict[str, RpcClient] = {}
 
-    def at(self, address: str) -> RpcCaller:
+    def at(self, address: str) -> RpcClient:
         caller = self._callers.pop(address, None)
         if caller is None:
-            caller = RpcCaller(address)
+            caller = RpcClient(address)
             if len(self._callers) >= self._most:
                 self._callers.pop(next(iter(self._callers))).close()
         self._callers[address] = caller
