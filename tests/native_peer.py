@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from nuncius.broker import Broker
-from nuncius.doors.native.door import TelestoDoor
+from nuncius.node.shared_port import TelestoDoor
 from nuncius.wire import codec as native
 from nuncius.wire import packets
 

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from nuncius.broker import Broker
-from nuncius.doors.native.door import TelestoDoor
 from nuncius.doors.telesto import table
 from nuncius.doors.telesto.codec import Codec, Event
 from nuncius.doors.telesto.table import (
@@ -21,6 +20,7 @@ from nuncius.doors.telesto.table import (
     ReadMode,
     Request,
 )
+from nuncius.node.shared_port import TelestoDoor
 
 LONG = 120.0  # seconds to hold a read: whoever waits that long has not been woken
 

@@ -28,8 +28,6 @@ MAY_IMPORT: dict[str, set[str]] = {
 UNRESTRICTED = {"cli"}
 # The client's classes for Telesto and ZeroMQ use the codecs of those listeners.
 CODEC = re.compile(r"nuncius\.doors\.(?:telesto|zeromq)\.(\w*codec|table)")
-# Native clients and Telesto's share a port: its listener hands a connection to the session that fits.
-SHARED_PORT = ("nuncius.doors.native.door", "nuncius.doors.telesto.")
 IO = {"asyncio", "socket", "ssl", "selectors", "uvloop", "threading"}
 
 
@@ -76,8 +74,6 @@ def _across_doors(module: str, imported: str) -> str | None:
     """A protocol does not lean on another protocol; what doors share lies in `doors` itself."""
     mine, other = (f"{name}...".split(".")[2] for name in (module, imported))
     is_protocol = (SOURCE / "doors" / other).is_dir() and other != ""
-    if module == SHARED_PORT[0] and imported.startswith(SHARED_PORT[1]):
-        return None
     if mine != other and is_protocol:
         return f"{module} must not import {imported}"
     return None

@@ -186,7 +186,7 @@ async def test_a_client_of_its_own(dsns: list[str]) -> None:
 
 
 async def test_an_owner_that_is_away(dsns: list[str]) -> None:
-    """Callers wait a while for it to come back, and then hear that it is not there; others do not."""
+    """RpcClients wait a while for it to come back, and then hear that it is not there; others do not."""
     network, clock = Network(), ManualClock()
     async with ring(network, dsns, clock) as nodes:
         key, mine = key_of(nodes[0], 1), key_of(nodes[0], 0)

@@ -21,7 +21,6 @@ from nuncius.broker import Broker
 from nuncius.broker.limits import Limits
 from nuncius.cluster.link.server import LinkServer
 from nuncius.doors.http.door import HttpDoor
-from nuncius.doors.native.door import TelestoDoor
 from nuncius.doors.stomp.door import StompDoor
 from nuncius.doors.telesto import table
 from nuncius.doors.telesto.codec import Codec
@@ -30,6 +29,7 @@ from nuncius.doors.tribbler.door import TribblerDoor
 from nuncius.doors.tribbler.rpc_codec import CONNECT
 from nuncius.doors.zeromq.door import ZeromqDoor
 from nuncius.doors.zeromq.zmtp_codec import GREETING, encode
+from nuncius.node.shared_port import TelestoDoor
 from nuncius.wire import codec as native
 from nuncius.wire import packets
 

@@ -9,8 +9,8 @@ import pytest
 
 from nuncius.broker import Broker
 from nuncius.doors import listening
-from nuncius.doors.native.door import TelestoDoor
 from nuncius.doors.wire import Wire
+from nuncius.node.shared_port import TelestoDoor
 
 TWO = ("127.0.0.1", "127.0.0.2")  # as a name may stand for both families' loopback
 

@@ -22,16 +22,13 @@ class Names(Generic[V]):
     def __init__(self, look_up: Callable[[str], Awaitable[V]], most: int = 100_000) -> None:
         self._look_up = look_up
         self._most = most
-        self._known: OrderedDict[str, V] = OrderedDict()
+        self._known: OrderedDict[str, V] = OrderedDict()  # without the names that are being looked up
+        self.known: Callable[[str], V | None] = self._known.get
+        """Return the value of the name, or None if it has to be looked up."""
         self._in_line: dict[str, list[Callable[[V | Exception], None]]] = {}
         self._background = BackgroundWork()
         self._outdated: set[str] = set()  # names that were forgotten while they were being looked up
         self._forgotten = 0  # how often names were forgotten
-
-    def known(self, name: str) -> V | None:
-        """Return the value of the name, or None if it has to be looked up. While callers wait in line for
-        it, later callers get None, too, even if the value has been learned meanwhile."""
-        return None if name in self._in_line else self._known.get(name)
 
     def when_known(self, name: str, then: Callable[[V | Exception], None]) -> None:
         """Call `then` with the value of the name, at once if it is known, in order of asking."""
@@ -55,6 +52,10 @@ class Names(Generic[V]):
         return await found  # type: ignore[no-any-return]
 
     def learn(self, name: str, value: V) -> None:
+        """Note a value. A name that is being looked up gets the value that the look-up finds: its later
+        callers wait in line, too."""
+        if name in self._in_line:
+            return
         if len(self._known) >= self._most:
             self._known.popitem(last=False)
         self._known[name] = value
@@ -79,12 +80,13 @@ class Names(Generic[V]):
                 self._outdated.discard(name)
                 forgotten = self._forgotten
                 value = await self._look_up(name)
-            if forgotten == self._forgotten:  # else it may be outdated already
-                self.learn(name, value)
         except Exception as error:
             value = error
             self._outdated.discard(name)
-        for then in self._in_line.pop(name):
+        in_line = self._in_line.pop(name)
+        if not isinstance(value, Exception) and forgotten == self._forgotten:  # else it may be outdated
+            self.learn(name, value)
+        for then in in_line:
             try:
                 then(value)
             except Exception:

@@ -64,6 +64,7 @@ class Participant:
             await self.close()
             raise
         self._broker.topics.elsewhere = self.router
+        self._broker.topics.forwards = BROKER not in self._roles
 
     async def enter(self, host: str, http_port: int | None) -> None:
         """Register the node, after its listeners have opened: other nodes may use it from now on."""

@@ -66,8 +66,7 @@ class Wire(asyncio.Protocol):
         self._closing = False
         self._writable = asyncio.Event()
         self._writable.set()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._idle: asyncio.Event | None = None  # made by `all_answered`
         self._gone = asyncio.Event()
         self.number = 0
         """The connection's number within its listener."""
@@ -97,30 +96,39 @@ class Wire(asyncio.Protocol):
         self._out.append(data)
         if len(data) > LARGE:
             self._note_large(len(data))
-        self.answered(size)
-        if not self._unanswered:
+        if self._unanswered == size:
             self._flush()
         elif len(self._out) == 1:
             self._loop.call_soon(self._flush)
+        self.answered(size)
 
-    def accept(self, size: int) -> None:
-        """Count a request of about that size as unanswered."""
+    def accept(self, data: bytes, requests: int, each: int, incomplete: int) -> int:
+        """Count the requests that these bytes completed as unanswered, `each` with so many bytes besides its
+        own, and the bytes of an incomplete request. Return the size of the first request, which covers all of
+        `data`; the others have the size `each`."""
+        first = each + len(data)
+        size = each * requests + len(data) if requests else 0
         self._unanswered += size
-        self._pressure.add(size)
-        self._idle.clear()
-        if self._unanswered > MAX_UNANSWERED or self._pressure.is_high:
+        if incomplete != self.footprint.incomplete:
+            self.footprint.begin(incomplete)
+        if self._pressure.add(size) or self._unanswered > MAX_UNANSWERED:
             self._pause()
+        return first
 
     def answered(self, size: int) -> None:
         self._unanswered -= size
         self._pressure.remove(size)
-        if not self._unanswered:
+        if self._idle is not None and not self._unanswered:
             self._idle.set()
+            self._idle = None
         if not self._reading:
             self._resume()
 
     async def all_answered(self) -> None:
-        await self._idle.wait()
+        if self._unanswered:
+            if self._idle is None:
+                self._idle = asyncio.Event()
+            await self._idle.wait()
 
     async def gone(self) -> None:
         """Wait until the connection is closed and all sent bytes have left."""
@@ -170,8 +178,6 @@ class Wire(asyncio.Protocol):
         self.heard = self._loop.time()
         if not self._closing:
             self.session.received(data)
-            if self._pressure.is_high:
-                self._pause()
 
     def eof_received(self) -> bool:
         return not self._closing and self.on_end()

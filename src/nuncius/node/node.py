@@ -204,12 +204,12 @@ async def _open_doors(
 ) -> AsyncIterator[Endpoints]:
     from nuncius.broker import Broker
     from nuncius.doors.http.door import HttpDoor
-    from nuncius.doors.native.door import TelestoDoor
     from nuncius.doors.stomp.door import StompDoor
     from nuncius.doors.telesto.trace import NodeTrace
     from nuncius.doors.tribbler.door import TribblerDoor
     from nuncius.doors.zeromq.door import ZeromqDoor
     from nuncius.node.console_process import ConsoleProcess
+    from nuncius.node.shared_port import TelestoDoor
     from nuncius.ring.ownership import OwnedByAnother
 
     assert isinstance(broker, Broker)

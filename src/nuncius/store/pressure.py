@@ -64,8 +64,10 @@ class Pressure:
 
     # Accepted requests
 
-    def add(self, size: int) -> None:
+    def add(self, size: int) -> bool:
+        """Add to the level. Return True if it is high now."""
         self.level += size
+        return self.level > self.budget * 3 // 4
 
     def remove(self, size: int) -> None:
         self.level -= size

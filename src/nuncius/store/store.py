@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
+from operator import methodcaller
 from typing import Any, cast
 
 import asyncpg
@@ -60,7 +61,8 @@ class Store:
             self._pool = await asyncpg.create_pool(
                 self.dsn,
                 connect=self._connect,
-                reset=_reset,
+                # Undo what a call did to its connection, except the settings that all of the pool have.
+                reset=methodcaller("execute", RESET),
                 min_size=0,  # with more, asyncpg logs a traceback whenever it cannot keep them open
                 max_size=POOL_SIZE,
             )
@@ -215,8 +217,3 @@ async def _done(work: Callable[[Connection], Awaitable[Any]], connection: Connec
     except asyncpg.ReadOnlySQLTransactionError:
         connection.terminate()  # the next connection is to a server that accepts writes
         raise
-
-
-async def _reset(connection: Connection) -> None:
-    """Undo what a call did to its connection, except the settings that every connection of the pool has."""
-    await connection.execute(RESET)

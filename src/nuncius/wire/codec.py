@@ -6,7 +6,6 @@ rest as four bytes, big-endian, and a packet of `packets`.
 """
 
 import struct
-from collections.abc import Iterator
 from typing import Any, Union
 
 import msgspec
@@ -22,7 +21,12 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class ProtocolError(Exception):
-    """The other side does not speak this protocol (any more); the connection must end."""
+    """The other side does not speak this protocol (any more); the connection must end. `before` are the
+    packets that were complete before."""
+
+    def __init__(self, reason: str, before: list[Any]) -> None:
+        super().__init__(reason)
+        self.before = before
 
 
 class Unreadable(msgspec.Struct, frozen=True):
@@ -38,7 +42,7 @@ def encode(packet: Packet) -> bytes:
     return _length.pack(len(payload)) + payload
 
 
-class Decoder:
+class PacketDecoder:
     """Decoder of packets of one direction, from bytes in pieces of any size."""
 
     def __init__(self, packets: tuple[type[Packet], ...], max_frame: int = MAX_FRAME) -> None:
@@ -46,54 +50,55 @@ class Decoder:
         self._max_frame = max_frame
         self._buffer = bytearray()
         self._needed = 4  # bytes in the buffer that the next packet needs
-
-    @property
-    def incomplete(self) -> int:
+        self.incomplete = 0
         """Bytes of an incomplete packet."""
-        return len(self._buffer)
 
     def clear(self) -> None:
         """Drop an incomplete packet."""
         self._buffer.clear()
 
-    def receive(self, data: bytes) -> Iterator[Any]:
-        """Yield complete packets, in order, and Unreadable for invalid ones. Raise ProtocolError if the start
-        of the next packet cannot be found."""
+    def receive(self, data: bytes) -> list[Any]:
+        """Return the packets that these bytes complete, in order, and Unreadable for invalid ones. Raise
+        ProtocolError if the start of the next packet cannot be found."""
         if self._buffer:
             self._buffer += data
-            if len(self._buffer) < self._needed:
-                return
+            self.incomplete = len(self._buffer)
+            if self.incomplete < self._needed:
+                return []
             data = bytes(self._buffer)
+            self._buffer.clear()
+        packets: list[Any] = []
         self._needed = 4
         at, end = 0, len(data)
-        try:
-            while end - at >= 4:
-                (length,) = _length.unpack_from(data, at)
-                if length > self._max_frame:
-                    raise ProtocolError(f"a frame of {length} bytes; the limit is {self._max_frame}")
-                if end - at - 4 < length:
-                    self._needed = 4 + length
-                    break
-                frame = data[at + 4 : at + 4 + length]
-                at += 4 + length
-                try:
-                    packet = self._decode(frame)
-                except (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError) as error:
-                    packet = Unreadable(_request_of(frame), str(error)[:200])
-                yield packet
-        finally:
-            self._buffer = bytearray(data[at:])
+        while end - at >= 4:
+            (length,) = _length.unpack_from(data, at)
+            if length > self._max_frame:
+                reason = f"a frame of {length} bytes; the limit is {self._max_frame}"
+                raise ProtocolError(reason, packets)
+            if end - at - 4 < length:
+                self._needed = 4 + length
+                break
+            frame = data[at + 4 : at + 4 + length]
+            at += 4 + length
+            try:
+                packets.append(self._decode(frame))
+            except (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError) as error:
+                packets.append(Unreadable(_request_of(frame), str(error)[:200]))
+        self.incomplete = end - at
+        if at < end:
+            self._buffer += data[at:]
+        return packets
 
 
-def requests(max_frame: int = MAX_FRAME) -> Decoder:
+def requests(max_frame: int = MAX_FRAME) -> PacketDecoder:
     """Return a decoder for the node's side."""
-    return Decoder(REQUESTS, max_frame)
+    return PacketDecoder(REQUESTS, max_frame)
 
 
-def answers() -> Decoder:
+def answers() -> PacketDecoder:
     """Return a decoder for the client's side. The client requested the answers, so they may be as long as a
     frame can be."""
-    return Decoder(ANSWERS, MAX_ANSWER)
+    return PacketDecoder(ANSWERS, MAX_ANSWER)
 
 
 def _request_of(frame: bytes) -> int:

@@ -14,8 +14,8 @@ from nuncius.broker.model import READ_ONLY, Letter
 from nuncius.broker.observe import facts_queues
 from nuncius.client import AsyncClient
 from nuncius.doors.http.watching import metrics_store
-from nuncius.doors.native.door import TelestoDoor
 from nuncius.doors.stomp.door import StompDoor
+from nuncius.node.shared_port import TelestoDoor
 from racing import until
 
 SECONDS = 60.0

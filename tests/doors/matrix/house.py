@@ -15,9 +15,9 @@ from doors.zeromq import peer as zeromq_node
 from nuncius.broker import Broker
 from nuncius.client import AsyncClient
 from nuncius.doors.http.door import HttpDoor
-from nuncius.doors.native.door import TelestoDoor
 from nuncius.doors.stomp.door import StompDoor
 from nuncius.doors.zeromq.door import ZeromqDoor
+from nuncius.node.shared_port import TelestoDoor
 from nuncius.store.driver import Connection
 
 

@@ -117,9 +117,9 @@ async def test_a_receipt_is_no_lie(node: Node, ann: Peer, monkeypatch: pytest.Mo
     monkeypatch.setattr(node.broker.queues, "ensure", slowly)
     ann.send("SUBSCRIBE", id="1", destination="/queue/jobs", receipt="subscribed")
     ann.send("SEND", b"x", destination="/topic/other", receipt="sent")
-    await until(lambda: wire.session._line._standing)  # type: ignore[attr-defined]  # noqa: SLF001
+    await until(lambda: wire.session._line._behind)  # type: ignore[attr-defined]  # noqa: SLF001
     await node.broker.topics.delete("news")
-    await until(lambda: wire.session._is_over)  # type: ignore[attr-defined]  # noqa: SLF001
+    await until(lambda: wire.session._line.is_closed)  # type: ignore[attr-defined]  # noqa: SLF001
     opened.set()
     assert await ann.expect("RECEIPT") == Frame("RECEIPT", {"receipt-id": "subscribed"})
     assert "news" in (await ann.error()).headers["message"]

@@ -15,7 +15,7 @@ import pytest
 import nuncius.testing
 from native_peer import NativePeer, connections, open_door, open_peer
 from nuncius.broker import Broker
-from nuncius.doors.native.door import TelestoDoor
+from nuncius.node.shared_port import TelestoDoor
 from nuncius.wire import codec as native
 from nuncius.wire import packets
 from nuncius.wire.packets import ErrorCode

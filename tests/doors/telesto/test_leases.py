@@ -12,7 +12,7 @@ from nuncius.broker import Broker
 from nuncius.broker.errors import StoreUnavailable
 from nuncius.broker.limits import Limits
 from nuncius.broker.model import Letter
-from nuncius.doors.native.door import TelestoDoor
+from nuncius.node.shared_port import TelestoDoor
 from nuncius.store.driver import Connection
 from nuncius.wire import packets
 from nuncius.wire.packets import ErrorCode

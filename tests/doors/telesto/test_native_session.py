@@ -9,8 +9,8 @@ from broker.inside import put, queue, readers, until_waiting_for
 from native_peer import NativePeer, connections, open_door, open_peer
 from nuncius.broker import Broker
 from nuncius.doors.native import delivery
-from nuncius.doors.native.door import TelestoDoor
 from nuncius.doors.telesto.table import Dialect
+from nuncius.node.shared_port import TelestoDoor
 from nuncius.store.driver import Connection
 from nuncius.store.pressure import TOO_SLOW
 from nuncius.wire import codec as native

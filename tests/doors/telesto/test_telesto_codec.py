@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nuncius.doors.telesto import table
-from nuncius.doors.telesto.codec import Broken, Codec, DoesNotFit, Unreadable, detect
+from nuncius.doors.telesto.codec import Broken, Codec, DoesNotFit, UnreadablePacket, detect
 from nuncius.doors.telesto.fields_codec import Alone, Field, ListOf, fields_of
 from nuncius.doors.telesto.table import (
     PACKETS,
@@ -136,9 +136,9 @@ def test_three_bytes_tell_the_dialect(data: st.DataObject, dialect: Dialect) -> 
 
 @given(st.binary(max_size=300), st.sampled_from(Dialect))
 def test_noise_raises_nothing(noise: bytes, dialect: Dialect) -> None:
-    """Bytes without sense become packets, Unreadable or Broken, never an exception."""
+    """Bytes without sense become packets, UnreadablePacket or Broken, never an exception."""
     for event in Codec(dialect).receive(noise):
-        assert isinstance(event, Packet | Unreadable | Broken)
+        assert isinstance(event, Packet | UnreadablePacket | Broken)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_noise_raises_nothing(noise: bytes, dialect: Dialect) -> None:
 def test_unreadable_packets(hexadecimal: str, reason: str) -> None:
     """A packet that makes no sense says why, keeps its id, and leaves the next one alone."""
     bad, good = Codec(Dialect.DEPLOYED).receive(bytes.fromhex(hexadecimal + "00050101020304"))
-    assert isinstance(bad, Unreadable)
+    assert isinstance(bad, UnreadablePacket)
     assert reason in bad.reason
     assert bad.packet_id == ID
     assert good == table.Ping(ID)

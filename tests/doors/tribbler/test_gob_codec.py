@@ -9,7 +9,7 @@ from doors.tribbler import captures
 from nuncius.doors.tribbler import gob_decoder_codec
 from nuncius.doors.tribbler import gob_wire_codec as wire
 from nuncius.doors.tribbler.gob_codec import Encoder, Uint
-from nuncius.doors.tribbler.gob_decoder_codec import Decoder
+from nuncius.doors.tribbler.gob_decoder_codec import GobDecoder
 from nuncius.doors.tribbler.gob_wire_codec import GobError, Mismatch
 from nuncius.doors.tribbler.rpc_codec import InvalidRequest, Request, Response
 from nuncius.doors.tribbler.storage_messages import (
@@ -57,7 +57,7 @@ class Everything(msgspec.Struct, rename="pascal"):
 
 def received(data: bytes, *kinds: type[msgspec.Struct], step: int = 0) -> list[msgspec.Struct]:
     """What a decoder makes of the bytes, in pieces of that size."""
-    decoder = Decoder()
+    decoder = GobDecoder()
     values = []
     wanted = iter(kinds)
     for at in range(0, len(data), step or len(data)):
@@ -136,7 +136,7 @@ def test_types_described_inside_values() -> None:
 
 def test_what_is_no_struct_can_be_passed_over() -> None:
     """Values on their own are skipped; what follows is understood."""
-    decoder = Decoder()
+    decoder = GobDecoder()
     decoder.feed(captures.PLAIN)
     for _ in range(4):
         message = decoder.next()
@@ -237,7 +237,7 @@ def test_bad_streams(data: bytes) -> None:
 
 def test_limits() -> None:
     """Messages, fields, elements and types are bounded."""
-    small = Decoder(10)
+    small = GobDecoder(10)
     small.feed(b"\x0b")
     with pytest.raises(GobError, match="at most 10 bytes"):
         small.next()
@@ -247,13 +247,13 @@ def test_limits() -> None:
     wire.write_uint(many, 2000)
     with pytest.raises(GobError, match="1000 fields"):
         received(wire.message(-70, many + b"\0" * 5000), Point)
-    decoder = Decoder()
+    decoder = GobDecoder()
     for n in range(gob_decoder_codec.MAX_TYPES + 1):
         decoder.feed(wire.message(-100 - n, b"\2\2\4\0\0"))
     with pytest.raises(GobError, match="types"):
         decoder.next()
     slices = wire.message(-70, b"\2\1\2\xff\x8c\0\1\4\0\0")  # []int, and a claim of many elements
-    decoder = Decoder()
+    decoder = GobDecoder()
     decoder.feed(slices + wire.message(70, b"\0\xfc\x7f\xff\xff\xff"))
     message = decoder.next()
     assert message is not None
@@ -267,7 +267,7 @@ def test_much_memory_for_few_bytes() -> None:
     usual = Everything(points=[Point()] * 8_000, texts=["some"] * 1_000_000)
     assert received(Encoder().encode(usual), Everything) == [usual]
     for bomb in (Everything(points=[Point()] * 50_000), Everything(matrix=[[]] * 50_000)):
-        decoder = Decoder()
+        decoder = GobDecoder()
         decoder.feed(Encoder().encode(bomb))
         message = decoder.next()
         assert message is not None
@@ -280,7 +280,7 @@ def test_much_memory_for_few_bytes() -> None:
 def test_nesting_without_end() -> None:
     """A type may contain itself; a value that is nested too deep ends the stream, not the node."""
     own = wire.message(-70, b"\2\1\2\xff\x8c\0\1\xff\x8c\0\0")  # type T []T
-    decoder = Decoder()
+    decoder = GobDecoder()
     decoder.feed(own + wire.message(70, b"\0" + b"\1" * 5000 + b"\0"))
     message = decoder.next()
     assert message is not None
@@ -290,7 +290,7 @@ def test_nesting_without_end() -> None:
 
 def test_types_in_types() -> None:
     """Types may be made of each other as deep as there may be types."""
-    decoder = Decoder()
+    decoder = GobDecoder()
     deepest = 100 + gob_decoder_codec.MAX_TYPES - 1
     for n in range(100, deepest + 1):
         described = bytearray((2, 1, 2))
@@ -340,7 +340,7 @@ def test_damage_is_an_error_and_nothing_else(noise: bytes, at: int, byte: int) -
     whole = Encoder().encode(Everything(True, 5, 7, 1.5, b"data", "text", Point(1, 2), [Point(3, 4)]))
     at %= len(whole)
     for data in (whole[:at] + bytes((byte,)) + whole[at + 1 :] + whole, noise, whole[:at] + noise):
-        decoder = Decoder()
+        decoder = GobDecoder()
         decoder.feed(data)
         try:
             while (message := decoder.next()) is not None:

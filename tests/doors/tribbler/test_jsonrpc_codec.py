@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from nuncius.doors.tribbler.gob_wire_codec import GobError, Mismatch
-from nuncius.doors.tribbler.jsonrpc_codec import Call, ServerCodec
+from nuncius.doors.tribbler.jsonrpc_codec import JsonCall, JsonServerCodec
 from nuncius.doors.tribbler.storage_messages import Client, GetListReply, GetReply, PutArgs, RegisterReply
 
 texts = some.text(some.characters(exclude_categories=["Cs"]))
@@ -20,7 +20,7 @@ values = some.recursive(
 
 def test_a_call_and_its_answer() -> None:
     """As Go's own codec reads and writes them."""
-    codec = ServerCodec()
+    codec = JsonServerCodec()
     (call,) = codec.receive(
         b'{"method":"StorageRPC.Put","params":[{"Key":"k","Value":"v","More":[1]}],"id":7}'
     )
@@ -37,7 +37,7 @@ def test_a_call_and_its_answer() -> None:
 
 def test_bytes_that_are_no_text() -> None:
     """JSON cannot carry them; they are replaced, and the answer is still an answer."""
-    codec = ServerCodec()
+    codec = JsonServerCodec()
     (call,) = codec.receive(b'{"method":"m","params":[],"id":"x"}')
     answer = json.loads(codec.answer(call, GetListReply(0, ["a\udcff", "b"])))
     assert answer["result"]["Value"] == ["a\N{REPLACEMENT CHARACTER}", "b"]
@@ -53,8 +53,8 @@ def test_the_end_of_an_object_is_found(params: list[object], step: int, between:
         json.dumps({"id": n, "params": [each], "method": 'a"{\\'}, ensure_ascii=n % 2 == 0)
         for n, each in enumerate(params)
     ).encode()
-    codec = ServerCodec()
-    calls: list[Call] = []
+    codec = JsonServerCodec()
+    calls: list[JsonCall] = []
     for at in range(0, len(text), step):
         calls += codec.receive(text[at : at + step])
     assert [(call.method, json.loads(call.id)) for call in calls] == [
@@ -73,7 +73,7 @@ def test_the_end_of_an_object_is_found(params: list[object], step: int, between:
 )
 def test_what_is_no_request(data: bytes) -> None:
     """The connection is of no use after it."""
-    codec = ServerCodec()
+    codec = JsonServerCodec()
     with pytest.raises(GobError, match="jsonrpc"):
         list(codec.receive(data))
 
@@ -81,7 +81,7 @@ def test_what_is_no_request(data: bytes) -> None:
 @pytest.mark.parametrize("params", [b"[]", b"[7]", b"[{},{}]", b"{}", b'[{"Key":7}]', b"null"])
 def test_bad_arguments(params: bytes) -> None:
     """Arguments of another kind are the caller's mistake; the connection goes on."""
-    codec = ServerCodec()
+    codec = JsonServerCodec()
     (call,) = codec.receive(b'{"method":"m","params":' + params + b',"id":1}')
     with pytest.raises(Mismatch, match="jsonrpc"):
         codec.arguments(call, PutArgs)
@@ -89,9 +89,9 @@ def test_bad_arguments(params: bytes) -> None:
 
 def test_nothing_is_looked_at_twice() -> None:
     """A long string that arrives in small pieces takes no longer than in one, wherever it is cut."""
-    codec = ServerCodec()
+    codec = JsonServerCodec()
     text = json.dumps({"method": "m", "params": ['{\\"' * 500_000], "id": [1, 2]}).encode()
-    calls: list[Call] = []
+    calls: list[JsonCall] = []
     for at in range(0, len(text), 100):
         calls += codec.receive(text[at : at + 100])
     assert json.loads(calls[0].params) == ['{\\"' * 500_000]
@@ -102,14 +102,14 @@ def test_nothing_is_looked_at_twice() -> None:
 def test_much_memory_for_few_bytes(element: bytes) -> None:
     """Long lists of next to nothing would take far more memory than they are long."""
     few, many = (b'{"method":"x","params":[' + b",".join([element] * n) + b"]}" for n in (8_000, 50_000))
-    assert len(list(ServerCodec().receive(few))) == 1
+    assert len(list(JsonServerCodec().receive(few))) == 1
     with pytest.raises(GobError, match="too many objects"):
-        list(ServerCodec().receive(many))
+        list(JsonServerCodec().receive(many))
 
 
 def test_endless_requests() -> None:
     """A request has a limit."""
-    codec = ServerCodec(100)
+    codec = JsonServerCodec(100)
     assert list(codec.receive(b'{"method":"')) == []
     assert codec.incomplete == 11
     with pytest.raises(GobError, match="at most 100 bytes"):

@@ -7,9 +7,9 @@ from nuncius.doors.tribbler.gob_wire_codec import GobError, Mismatch
 from nuncius.doors.tribbler.rpc_codec import (
     CONNECT,
     CONNECTED,
-    Call,
     ClientCodec,
     HandshakeError,
+    RpcCall,
     ServerCodec,
 )
 from nuncius.doors.tribbler.storage_messages import Client, GetArgs, GetReply, LeaseStruct, PutArgs
@@ -29,7 +29,7 @@ def test_a_go_client(step: int) -> None:
     """The bytes of a Go client, in pieces of any size, are its calls."""
     server = ServerCodec()
     data = CONNECT + captures.CALLS
-    calls: list[Call] = []
+    calls: list[RpcCall] = []
     for at in range(0, len(data), step):
         calls += server.receive(data[at : at + step])
     assert server.to_say == CONNECTED == b"HTTP/1.0 200 Connected to Go RPC\n\n"

@@ -9,6 +9,7 @@ import zmq
 
 from doors.zeromq.peer import READY_OF_DEALER, Node, Peer, connected, raw, running_node
 from nuncius.broker import Broker
+from nuncius.doors import replies
 from nuncius.doors.zeromq import session
 from nuncius.doors.zeromq.door import ZeromqDoor
 from nuncius.doors.zeromq.zmtp_codec import GREETING, READY, encode
@@ -251,13 +252,13 @@ async def test_large_messages(ann: Peer) -> None:
 async def test_a_client_that_does_not_read(node: Node, ann: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     """For a client that asks for much and reads nothing little is kept; when it reads, it gets everything."""
     held: list[int] = []
-    original = session.ZeromqSession._sent  # noqa: SLF001
+    original = replies.Unread.sent
 
-    def sent(self: session.ZeromqSession, size: int) -> None:
+    def sent(self: replies.Unread, size: int) -> None:
         held.append(size)
         original(self, size)
 
-    monkeypatch.setattr(session.ZeromqSession, "_sent", sent)
+    monkeypatch.setattr(replies.Unread, "sent", sent)
     await ann.ask("s ann news")
     body = b"x" * (1 << 20)
     for count in range(1, 5):

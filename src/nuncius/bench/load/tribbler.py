@@ -17,7 +17,7 @@ import uvloop
 from nuncius.bench.load.core import in_flight
 from nuncius.bench.ring.data import TEXT
 from nuncius.doors.tribbler.rpc_client import RpcClient
-from nuncius.doors.tribbler.rpc_codec import CONNECT, Answer, ClientCodec
+from nuncius.doors.tribbler.rpc_codec import CONNECT, ClientCodec, RpcAnswer
 from nuncius.doors.tribbler.storage_messages import GetArgs, GetReply, PutArgs, PutReply
 from nuncius.doors.tribbler.tribserver_messages import (
     GetTribblesArgs,
@@ -107,7 +107,7 @@ class _Reader(asyncio.Protocol):
     def _question(self) -> bytes:
         return self._codec.call(next(self._numbers), "Tribserver.GetTribbles", self._args)
 
-    def _look_at(self, answer: Answer) -> None:
+    def _look_at(self, answer: RpcAnswer) -> None:
         reply = self._codec.reply(answer, GetTribblesReply)
         if reply.status or not reply.tribbles:
             self.over.set_exception(RuntimeError(f"a call was answered with status {reply.status}"))

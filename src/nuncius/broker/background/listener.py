@@ -9,7 +9,7 @@ only when the last is sent. An onlooker is deaf: it sends notifications, but doe
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 from nuncius.broker.background.signals import Signals
@@ -76,9 +76,12 @@ class Listener:
         await self._ears.close()
         await self._mouth.close()
 
-    def announce_topic(self, topic_id: int) -> None:
+    def arrived(self, topic_ids: Collection[int]) -> None:
+        """Wake readers of topics, here and at other nodes."""
+        for topic_id in topic_ids:
+            self._signals.raise_for(topic_id)
         if self.nodes > 1:
-            self._topics.add(topic_id)
+            self._topics.update(topic_ids)
             self._announce()
 
     def announce_queue(self, queue_id: int) -> None:

@@ -7,6 +7,7 @@ exactly-once delivery each side remembers one number.
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from nuncius.broker.background.listener import Listener
@@ -29,6 +30,7 @@ from nuncius.store.store import Store
 
 MAX_WAIT = 3600.0  # seconds
 REMEMBERED_NAMES = 10_000
+TOPIC_ID = attrgetter("topic_id")
 
 
 class Get:
@@ -123,9 +125,7 @@ class PubSub:
         self, connection: Connection, calls: Sequence[TurnCall], wait: bool
     ) -> list[Any]:
         results = await publish_in_turn(connection, calls, wait)
-        for topic_id in {call.topic_id for call in calls}:
-            self._signals.raise_for(topic_id)
-            self._listener.announce_topic(topic_id)
+        self._listener.arrived(set(map(TOPIC_ID, calls)))
         return results
 
     # Subscriptions

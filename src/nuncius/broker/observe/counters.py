@@ -102,12 +102,12 @@ class Counters:
         count = self._counting.get(name, _ignore)
 
         def observe(seconds: float, calls: Sequence[Any], results: Sequence[Any]) -> None:
+            count(calls, results)
             histogram = self.procedures.get(name)
             if histogram is None:
                 histogram = self.procedures[name] = Histogram()
             histogram.buckets[bisect_left(EDGES, seconds)] += 1
             histogram.seconds += seconds
-            count(calls, results)
 
         return observe
 

@@ -1,6 +1,6 @@
 """Publishing as part of a transaction."""
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,7 @@ class Publishing:
     calls: Sequence[PublishCall]
     place_again: Callable[[], Awaitable[None]]
     order: SendOrder
-    arrived: Callable[[Iterable[int]], None]
+    arrived: Callable[[Collection[int]], None]
 
     async def carry_out(self, connection: Connection) -> Sequence[Any]:
         """Store the entries and return their places, valid after the commit. Raise Stale if the entries have

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import asyncpg
@@ -31,7 +32,7 @@ from nuncius.broker.topics.publish_lines import PublishLines
 from nuncius.broker.topics.publishing import Publishing
 from nuncius.broker.topics.topic import PartitionInfo, Publisher, Retention, Topic, TopicInfo
 from nuncius.store.calls.fetching import ELSEWHERE, GONE, Entries, FetchCall, fetch
-from nuncius.store.calls.publishing import Placed, PublishCall, Shipment, partition_of
+from nuncius.store.calls.publishing import Placed, PublishCall, Shipment
 from nuncius.store.driver import Connection
 from nuncius.store.errors import CallFailed
 from nuncius.store.queries import query
@@ -39,6 +40,7 @@ from nuncius.store.store import Store
 
 log = logging.getLogger(__name__)
 
+TOPIC_ID = attrgetter("topic_id")
 PER_ENTRY = 200  # bytes of memory an accepted entry costs besides its body
 
 DESCRIBE = query("topics", "describe")
@@ -49,6 +51,7 @@ class Topics:
         self._store = store
         self._signals = signals
         self._listener = listener
+        self.arrived = listener.arrived
         self._limits = limits
         self._publishing = store.combiner("publish", self._publish_batch, self._place_again, self._pack)
         self._packed: Shipment | None = None
@@ -61,6 +64,8 @@ class Topics:
         self.names = Names(self._ensure)
         self._lines = PublishLines(self.names, self._submit)
         self.elsewhere: Elsewhere | None = None
+        self.forwards = False
+        """True if other nodes store the entries of the common store."""
 
     def publish_soon(
         self,
@@ -79,10 +84,11 @@ class Topics:
         if it does not exist. `count` is the publisher's count for the first entry."""
         call = self._call(topic, bodies, done, keys, headers, partition, publisher, count, caller)
         known = self.names.known(topic)
-        if known is not None and not self._lines.lines:
-            self._submit(call, known)
-        else:
+        if known is None or known.stores is not None or self.forwards or self._lines.lines:
             self._lines.enter(call)
+        else:
+            call.place(known.topic_id, len(known.partition_ids), self._next_turn)
+            self._publishing.submit(call)
 
     def _call(
         self,
@@ -101,12 +107,11 @@ class Topics:
             check_keys(self._limits, keys, len(bodies))
         if headers is not None:
             check_headers(self._limits, headers, len(bodies))
-        if publisher is not None:
-            check_count(count)
         if partition is not None:
             check_int32("a partition", partition)
         publisher_id = sticky = None
         if publisher is not None:
+            check_count(count)
             publisher_id, sticky = publisher.publisher_id, publisher.name
         return PublishCall(
             done, caller, topic, bodies, keys, headers, partition, sticky, publisher_id, count, size
@@ -130,13 +135,8 @@ class Topics:
             calls.append(call)
         return Publishing(calls, partial(self._place_again, calls), self.order, self.arrived)
 
-    def arrived(self, topic_ids: Iterable[int]) -> None:
-        """Wake readers, here and at other nodes."""
-        for topic_id in topic_ids:
-            self._signals.raise_for(topic_id)
-            self._listener.announce_topic(topic_id)
-
     def _submit(self, call: PublishCall, topic: Topic | Exception) -> None:
+        """Submit a call whose topic was looked up, or may be in another store."""
         if isinstance(topic, Exception):
             call.done(topic)
             return
@@ -159,11 +159,11 @@ class Topics:
         self, connection: Connection, calls: Sequence[PublishCall], wait: bool
     ) -> list[Any]:
         packed, self._packed = self._packed, None
-        if packed is None or packed.calls is not calls:
-            packed = Shipment(calls)
-        topic_ids = {call.topic_id for call in calls}
+        topic_ids = set(map(TOPIC_ID, calls))
         self.order.begin(topic_ids)
         try:
+            if packed is None or packed.calls is not calls:
+                packed = Shipment(calls)
             results = await packed.send(connection, wait)
             self.order.note(calls, results)
         finally:
@@ -176,20 +176,7 @@ class Topics:
         self._packed = Shipment(calls)
 
     def place(self, call: PublishCall, topic: Topic) -> None:
-        """Choose partitions by the topic's layout as this node knows it. PostgreSQL checks the layout."""
-        call.topic_id = topic.topic_id
-        layout = len(topic.partition_ids)
-        call.layout = layout
-        if call.chosen is not None:
-            call.partitions, call.layout = call.chosen, None
-        elif layout == 1:
-            call.partitions = 1
-        else:
-            default = self._default_partition(call.sticky, layout)
-            if call.keys is None:
-                call.partitions = default
-            else:
-                call.partitions = [default if key is None else partition_of(key, layout) for key in call.keys]
+        call.place(topic.topic_id, len(topic.partition_ids), self._next_turn)
 
     def _keep_here(self, call: PublishCall, topic: Topic) -> None:
         """Move entries to partitions of this store. Refuse those with a key or a partition elsewhere."""
@@ -201,15 +188,14 @@ class Topics:
         here = [partition for partition, store in enumerate(topic.stores, 1) if store == 1]
         if call.chosen is not None or call.keys is not None or not here:
             raise CallFailed(f"topic {topic.name!r} is, as a whole or in part, in the store of a broker")
-        call.partitions = here[self._default_partition(call.sticky, len(here)) - 1]
+        call.partitions = here[call.default_partition(len(here), self._next_turn) - 1]
 
-    def _default_partition(self, sticky: str | None, layout: int) -> int:
-        if sticky is not None:
-            return partition_of(sticky, layout)
+    def _next_turn(self) -> int:
+        """Return the turn for entries that may go to any partition: one for all of a batch."""
         if self._turn_of != self._publishing.batches:
             self._turn_of = self._publishing.batches
             self._turn += 1
-        return 1 + self._turn % layout
+        return self._turn
 
     async def _place_again(self, calls: Sequence[PublishCall]) -> None:
         """Choose partitions again for calls that were placed by an outdated layout."""

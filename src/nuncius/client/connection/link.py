@@ -42,11 +42,15 @@ class ClientLink(asyncio.Protocol):
         self._transport.write(native.MAGIC)
 
     def data_received(self, data: bytes) -> None:
+        broken = False
         try:
-            for packet in self._decoder.receive(data):
-                if not isinstance(packet, native.Unreadable):
-                    self._on_packet(packet)
-        except native.ProtocolError:
+            packets = self._decoder.receive(data)
+        except native.ProtocolError as error:
+            packets, broken = error.before, True
+        for packet in packets:
+            if not isinstance(packet, native.Unreadable):
+                self._on_packet(packet)
+        if broken:
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -15,7 +15,7 @@ from nuncius.doors.native.held import Held
 from nuncius.doors.native.queue_requests import QUEUE_REQUESTS
 from nuncius.doors.native.takes import Takes
 from nuncius.doors.native.topic_requests import TOPIC_REQUESTS
-from nuncius.doors.native.turns import Turns
+from nuncius.doors.replies import Reply, RequestLine
 from nuncius.doors.wire import Wire
 from nuncius.wire import codec as native
 from nuncius.wire import packets
@@ -24,6 +24,7 @@ from nuncius.wire.packets import ErrorCode, Packet
 NATIVE = "native"
 ANONYMOUS = Client(0, "", FULL)
 OTHER_REQUESTS = {**TOPIC_REQUESTS, **QUEUE_REQUESTS}
+INTO_ONE = "put into one queue"
 REQUEST_COST = 300  # bytes of memory per open request, besides its frame
 
 
@@ -45,7 +46,9 @@ class NativeSession:
         self._takes = Takes(self, self._held)
         self._tasks: dict[int, asyncio.Task[Packet]] = {}
         self._patient: set[int] = set()  # requests that wait for messages
-        self._puts = Turns()  # puts with a publisher's count
+        # Puts with a publisher's count begin in order. Those into one queue stay in order in the combiner; a
+        # put into several queues is a transaction of its own, for which the others wait.
+        self._counted_puts: RequestLine[Reply] = RequestLine(wire, _go)
         self._deliveries = Deliveries(broker, wire)
         self._handlers: dict[type[Packet], Callable[[Any, int], None]] = {
             packets.Publish: self._publish,
@@ -60,16 +63,17 @@ class NativeSession:
     # From the wire
 
     def received(self, data: bytes) -> None:
-        cost = REQUEST_COST + len(data)  # covers all packets in `data`; counted with the first
+        broken: native.ProtocolError | None = None
         try:
-            for packet in self._decoder.receive(data):
-                self.wire.accept(cost)
-                self._dispatch(packet, cost)
-                cost = REQUEST_COST
+            arrived = self._decoder.receive(data)
         except native.ProtocolError as error:
-            self.break_off(str(error))
-        else:
-            self.wire.footprint.begin(self._decoder.incomplete)
+            arrived, broken = error.before, error
+        cost = self.wire.accept(data, len(arrived), REQUEST_COST, self._decoder.incomplete)
+        for packet in arrived:
+            self._dispatch(packet, cost)
+            cost = REQUEST_COST
+        if broken is not None:
+            self.break_off(str(broken))
 
     def break_off(self, reason: str) -> None:
         self._send(packets.Error(0, ErrorCode.PROTOCOL, reason))
@@ -168,20 +172,20 @@ class NativeSession:
         into_one = len(packet.queues) == 1
         if not into_one and len(letters) != 1:
             raise InvalidInput("put several messages into one queue, or one message into several")
-        go = partial(
-            self._seek_and_put if into_one else self._start_put_into_all, packet, cost, letters, publisher
-        )
+        turn = Reply(None, 0, INTO_ONE if into_one else None)
+        start = self._seek_and_put if into_one else self._start_put_into_all
+        turn.request = partial(start, packet, cost, letters, publisher, turn)
         if publisher is None:
-            go()
+            turn.request()
         else:
-            self._puts.enter(go, alone=not into_one)
+            self._counted_puts.enter(turn)
 
     def _letters(self, packet: packets.Put) -> list[Letter]:
-        nobody = [0] * len(packet.bodies)
+        zeros = [0] * len(packet.bodies)
         columns = (
             packet.priorities,
-            nobody if packet.receivers is None else packet.receivers,
-            nobody if packet.contexts is None else packet.contexts,
+            zeros if packet.receivers is None else packet.receivers,
+            zeros if packet.contexts is None else packet.contexts,
             [None] * len(packet.bodies) if packet.headers is None else packet.headers,
         )
         if any(len(column) != len(packet.bodies) for column in columns):
@@ -193,10 +197,10 @@ class NativeSession:
         ]
 
     def _seek_and_put(
-        self, packet: packets.Put, cost: int, letters: list[Letter], publisher: Publisher | None
+        self, packet: packets.Put, cost: int, letters: list[Letter], publisher: Publisher | None, turn: Reply
     ) -> None:
         self.broker.queues.names.when_known(
-            packet.queues[0], partial(self._put_into, packet, cost, letters, publisher)
+            packet.queues[0], partial(self._put_into, packet, cost, letters, publisher, turn)
         )
 
     def _put_into(
@@ -205,9 +209,10 @@ class NativeSession:
         cost: int,
         letters: list[Letter],
         publisher: Publisher | None,
+        turn: Reply,
         queue: Queue | Exception,
     ) -> None:
-        done = partial(self._stored, packet.request, cost, publisher is not None)
+        done = partial(self._stored, packet.request, cost, None if publisher is None else turn)
         if isinstance(queue, Exception):
             done(queue)
             return
@@ -219,11 +224,11 @@ class NativeSession:
             done(error)
 
     def _start_put_into_all(
-        self, packet: packets.Put, cost: int, letters: list[Letter], publisher: Publisher | None
+        self, packet: packets.Put, cost: int, letters: list[Letter], publisher: Publisher | None, turn: Reply
     ) -> None:
         task = self._begin(packet.request, cost, self._put_into_all(packet, letters[0], publisher))
         if publisher is not None:
-            task.add_done_callback(lambda _: self._puts.leave())
+            task.add_done_callback(lambda _: self._counted_puts.answer(turn, b""))
 
     async def _put_into_all(self, packet: packets.Put, letter: Letter, publisher: Publisher | None) -> Packet:
         ids = [(await self.broker.queues.names.find(name)).queue_id for name in packet.queues]
@@ -232,14 +237,14 @@ class NativeSession:
         )
         return packets.PutDone(packet.request, list(stored.ids), stored.skipped)
 
-    def _stored(self, request: int, cost: int, counted: bool, stored: Stored | Exception) -> None:
+    def _stored(self, request: int, cost: int, turn: Reply | None, stored: Stored | Exception) -> None:
         if isinstance(stored, Exception):
             self.broker.queues.names.forget_all()  # the cached queue may have been deleted
             self.fail(request, cost, stored)
         else:
             self.reply(cost, packets.PutDone(request, list(stored.ids), stored.skipped))
-        if counted:
-            self._puts.leave()
+        if turn is not None:
+            self._counted_puts.answer(turn, b"")
 
     def _withdraw(self, request: int) -> None:
         self._takes.withdraw(request)
@@ -318,3 +323,8 @@ class NativeSession:
         return packets.Welcome(
             packet.request, self.client.client_id, limits.max_body, limits.max_batch, __version__
         )
+
+
+def _go(put: Reply) -> bool:
+    put.request()
+    return True

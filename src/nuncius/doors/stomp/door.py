@@ -8,16 +8,16 @@ from dataclasses import replace
 from functools import partial
 
 from nuncius.broker import Broker
+from nuncius.broker.background.tasks import BackgroundWork
 from nuncius.doors.stomp import slim_codec
-from nuncius.doors.stomp.background import Background
 from nuncius.doors.stomp.errors import error_frame
 from nuncius.doors.stomp.frames.codec import FrameLimits, cut
-from nuncius.doors.stomp.frames.versions import SUPPORTED, ProtocolError, Version
+from nuncius.doors.stomp.frames.versions import SUPPORTED, StompError, Version
 from nuncius.doors.stomp.heartbeat import MINIMUM_MS
 from nuncius.doors.stomp.introduction import Introduction, introduce
 from nuncius.doors.stomp.session import StompSession
 from nuncius.doors.stomp.slim import EXPECTED_CONNECT, TOO_LARGE, SlimSession
-from nuncius.doors.stomp.slim_codec import Splitter, TooLarge
+from nuncius.doors.stomp.slim_codec import EndlessFrame, Splitter
 from nuncius.doors.stomp.subscriptions.audience import Audience
 from nuncius.doors.tcp import MAX_CONNECTIONS, TcpDoor
 from nuncius.doors.wire import Session, WebSocketPath, Wire
@@ -41,7 +41,7 @@ class StompGreeting:
                     self._welcome(piece, headers)
                     return
                 self._wire.send(EXPECTED_CONNECT)
-        except TooLarge:
+        except EndlessFrame:
             self._wire.send(TOO_LARGE)
             self._wire.close()
         else:
@@ -52,7 +52,7 @@ class StompGreeting:
         self._wire.caller.client = headers.get("login", "")[:255]
         try:
             introduction = introduce(headers, self._door.heart_beat_ms)
-        except ProtocolError as error:
+        except StompError as error:
             self._wire.send(error_frame(str(error), Version.V12))
             self._wire.close()
             return
@@ -100,7 +100,7 @@ class StompDoor(TcpDoor):
         super().__init__(broker, max_connections)
         self.heart_beat_ms = heart_beat_ms
         self.limits = replace(limits or FrameLimits(), max_body=broker.limits.max_body)
-        self._background = Background()
+        self._background = BackgroundWork()
         self._audience = Audience(broker)
 
     def greet(self, wire: Wire) -> Session:

@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nuncius.doors.stomp.background import Background
-from nuncius.doors.stomp.carrier import Carrier
-from nuncius.doors.stomp.frames.versions import ProtocolError
+from nuncius.broker.background.tasks import BackgroundWork
+from nuncius.doors.stomp.frames.versions import StompError
+from nuncius.doors.wire import Wire
 
 MINIMUM_MS = 1000
 BEAT = b"\n"
@@ -33,7 +33,7 @@ def agree(wish: str | None, minimum: int) -> Rhythm:
         return Rhythm(0, 0)
     words = [word.strip() for word in wish.split(",")]
     if len(words) != 2 or not all(w.isascii() and w.isdecimal() and len(w) <= 18 for w in words):
-        raise ProtocolError("heart-beat is two numbers of milliseconds, with a comma between them")
+        raise StompError("heart-beat is two numbers of milliseconds, with a comma between them")
     can, wants = (min(int(word), _MOST_MS) for word in words)
     return Rhythm(max(wants, minimum) if wants else 0, max(can, minimum) if can else 0)
 
@@ -42,13 +42,13 @@ class HeartBeat:
     def __init__(
         self,
         rhythm: Rhythm,
-        carrier: Carrier,
-        background: Background,
+        wire: Wire,
+        background: BackgroundWork,
         is_busy: Callable[[], bool],
         died: Callable[[], None],
     ) -> None:
         self._rhythm = rhythm
-        self._carrier = carrier
+        self._wire = wire
         self._background = background
         self._is_busy = is_busy
         self._died = died
@@ -74,7 +74,7 @@ class HeartBeat:
         self._timers["send"] = self._loop.call_later(self._rhythm.send * EARLY / 1000, self._send)
 
     def _send(self) -> None:
-        self._carrier.send(BEAT)
+        self._wire.send(BEAT)
         self._send_later()
 
     def _listen(self) -> None:
@@ -94,9 +94,9 @@ class HeartBeat:
         starts over."""
         try:
             async with asyncio.timeout(0):
-                await self._carrier.writable()
+                await self._wire.writable()
         except TimeoutError:
-            await self._carrier.writable()
+            await self._wire.writable()
             self._missed = 0
             self._listen()
         else:

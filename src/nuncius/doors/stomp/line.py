@@ -1,33 +1,33 @@
 """Handle the frames of a connection in order.
 
-Most frames are only passed on, and the next follows at once. Those that change the meaning of later frames
-are waited for, and later frames queue behind them.
+Frames are carried out concurrently, through different combiners, but answered in order. So a RECEIPT confirms
+its frame and every frame before it, and an ERROR comes after the receipts of all frames that succeeded before
+it. Most frames are only passed on, and the next follows at once. Those that change the meaning of later
+frames are waited for: they hold up the line.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from nuncius.doors.stomp.answers import Answer, Answers
-from nuncius.doors.stomp.background import Background
+from nuncius.broker.background.tasks import BackgroundWork
+from nuncius.doors.replies import Reply, RequestLine
+from nuncius.doors.wire import Wire
+
+FRAME = "frame"  # the kind of all requests: frames run together
 
 
-class Line:
-    def __init__(self, answers: Answers, background: Background) -> None:
-        self._answers = answers
+class FrameLine(RequestLine[Reply]):
+    __slots__ = ("_background", "_last", "is_held_up")
+
+    def __init__(self, wire: Wire, begin: Callable[[Reply], bool], background: BackgroundWork) -> None:
+        """`begin` must return False while the line is held up."""
+        super().__init__(wire, begin)
+        wire.on_end = self.end_with_the_newest
         self._background = background
-        self._standing: deque[tuple[Callable[[], None], Answer]] = deque()
         self._last: Callable[[], None] | None = None
         self.is_held_up = False
-
-    def enter(self, take: Callable[[], None], answer: Answer) -> None:
-        """Call `take` in its turn, at once if possible."""
-        if self.is_held_up:
-            self._standing.append((take, answer))
-        else:
-            take()
 
     def wait_for(self, work: Coroutine[Any, Any, None], done: Callable[[Exception | None], None]) -> None:
         """Delay later frames until the work is done. `done` gets its error or None before they are
@@ -35,11 +35,6 @@ class Line:
         self.is_held_up = True
         task = self._background.start(work, reported=False)
         task.add_done_callback(partial(self._waited, done))
-
-    def drop(self) -> None:
-        """Drop the waiting frames without an answer."""
-        while self._standing:
-            self._answers.give(self._standing.popleft()[1], b"")
 
     def at_the_end(self, last: Callable[[], None]) -> None:
         """Call `last` when no frame waits any more, at once if none does."""
@@ -49,10 +44,9 @@ class Line:
             last()
 
     def _waited(self, done: Callable[[Exception | None], None], task: "asyncio.Task[None]") -> None:
-        self.is_held_up = False
         error = task.exception()
+        self.is_held_up = False
         done(error if isinstance(error, Exception) else None)
-        while self._standing and not self.is_held_up:
-            self._standing.popleft()[0]()
+        self.advance()
         if self._last is not None and not self.is_held_up:
             self._last()

@@ -14,12 +14,12 @@ from functools import partial
 from typing import Any
 
 from nuncius.broker import Broker
+from nuncius.broker.background.tasks import BackgroundWork
 from nuncius.broker.caller import Caller
 from nuncius.broker.errors import NoSuchQueue
 from nuncius.broker.model import Letter, Publisher, Queue
-from nuncius.doors.stomp.background import Background
 from nuncius.doors.stomp.destinations import Destination
-from nuncius.doors.stomp.frames.headers import Sent
+from nuncius.doors.stomp.frames.headers import SentMessage
 
 LOOK_UPS = 32  # at a time, per connection
 
@@ -29,7 +29,7 @@ class _Posting:
 
     __slots__ = ("done", "error", "is_prepared", "message", "publisher", "queue", "to", "was_lost")
 
-    def __init__(self, to: Destination, message: Sent, done: Callable[[Any], None]) -> None:
+    def __init__(self, to: Destination, message: SentMessage, done: Callable[[Any], None]) -> None:
         self.to = to
         self.message = message
         self.done = done
@@ -40,8 +40,8 @@ class _Posting:
         self.was_lost = False  # its queue was deleted before it was stored
 
 
-class Outbox:
-    def __init__(self, broker: Broker, login: str, caller: Caller, background: Background) -> None:
+class StompOutbox:
+    def __init__(self, broker: Broker, login: str, caller: Caller, background: BackgroundWork) -> None:
         self._broker = broker
         self._login = login
         self._caller = caller
@@ -52,7 +52,7 @@ class Outbox:
         self._unprepared: deque[_Posting] = deque()
         self._is_preparing = False
 
-    def send(self, to: Destination, message: Sent, done: Callable[[Any], None]) -> None:
+    def send(self, to: Destination, message: SentMessage, done: Callable[[Any], None]) -> None:
         """Store a message. `done` gets an exception on failure, any other value on success."""
         posting = _Posting(to, message, done)
         if not self._line and message.own_id is None and not self._with_id:
@@ -62,7 +62,7 @@ class Outbox:
                 return
         self._stand_in_line(posting)
 
-    async def resolve(self, to: Destination, message: Sent) -> tuple[Queue | None, Publisher | None]:
+    async def resolve(self, to: Destination, message: SentMessage) -> tuple[Queue | None, Publisher | None]:
         """Look up the queue and the publisher of a message."""
         queue = await self._broker.queues.ensure(to.name, caller=self._caller) if to.is_queue else None
         publisher = None
@@ -142,11 +142,11 @@ class Outbox:
             self._stand_in_line(posting)
         else:
             posting.done(result)
-        if not self._under_way:
+        if self._line and not self._under_way:
             self._advance()
 
 
-def letter(message: Sent) -> Letter:
+def letter(message: SentMessage) -> Letter:
     return Letter(message.body, message.priority, headers=message.headers)
 
 

@@ -11,20 +11,20 @@ from functools import partial
 from typing import Any
 
 from nuncius.broker import Broker
-from nuncius.doors.stomp.answers import Answer, Answers
-from nuncius.doors.stomp.background import Background
-from nuncius.doors.stomp.carrier import Carrier
+from nuncius.broker.background.tasks import BackgroundWork
+from nuncius.doors.replies import Reply
 from nuncius.doors.stomp.destinations import parse
 from nuncius.doors.stomp.errors import Refused, error_frame, explain
-from nuncius.doors.stomp.frames.codec import BadFrame, Decoder, Frame, FrameLimits
+from nuncius.doors.stomp.frames.codec import BadFrame, Frame, FrameDecoder, FrameLimits
 from nuncius.doors.stomp.frames.headers import required, sent
-from nuncius.doors.stomp.frames.versions import ProtocolError, header_line
+from nuncius.doors.stomp.frames.versions import StompError, header_line
 from nuncius.doors.stomp.heartbeat import HeartBeat
 from nuncius.doors.stomp.introduction import Introduction
-from nuncius.doors.stomp.line import Line
-from nuncius.doors.stomp.outbox import Outbox
+from nuncius.doors.stomp.line import FRAME, FrameLine
+from nuncius.doors.stomp.outbox import StompOutbox
 from nuncius.doors.stomp.subscriptions.subscribing import GOODBYE, Subscribing
-from nuncius.doors.stomp.transactions import OpenTransaction, Transactions
+from nuncius.doors.stomp.transactions import StompTransaction, StompTransactions
+from nuncius.doors.wire import Wire
 
 REQUEST_COST = 500  # bytes of memory per open frame, besides its own
 MAX_REASON = 1000
@@ -37,30 +37,25 @@ class StompSession:
     def __init__(
         self,
         broker: Broker,
-        carrier: Carrier,
+        wire: Wire,
         introduction: Introduction,
         limits: FrameLimits,
-        background: Background,
+        background: BackgroundWork,
     ) -> None:
         self._broker = broker
-        self._carrier = carrier
+        self._wire = wire
         self._version = introduction.version
-        self._decoder = Decoder(self._version, limits)
-        self._answers = Answers(carrier)
-        self._line = Line(self._answers, background)
+        self._decoder = FrameDecoder(self._version, limits)
+        self._line = FrameLine(wire, self._begin_frame, background)
         self._under_way = 0  # frames that were passed on and are not answered
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._is_over = False  # no more frames are handled
+        self._idle = asyncio.Event()  # set when there are none; only for those who wait
         self._has_failed = False
         self._farewell: str | None = LOST
-        self._outbox = Outbox(broker, introduction.login, carrier.caller, background)
-        self._transactions = Transactions(broker, self._outbox, carrier)
-        self._subscribing = Subscribing(broker, carrier, introduction, background, self._break_off)
-        self._heart_beat = HeartBeat(
-            introduction.rhythm, carrier, background, self._is_busy, self._found_dead
-        )
-        self._handlers: dict[str, Callable[[Frame, Answer], None]] = {
+        self._outbox = StompOutbox(broker, introduction.login, wire.caller, background)
+        self._transactions = StompTransactions(broker, self._outbox, wire)
+        self._subscribing = Subscribing(broker, wire, introduction, background, self._break_off)
+        self._heart_beat = HeartBeat(introduction.rhythm, wire, background, self._is_busy, self._found_dead)
+        self._handlers: dict[str, Callable[[Frame, Reply], None]] = {
             "SEND": self._send,
             "ACK": self._ack,
             "NACK": self._nack,
@@ -73,95 +68,96 @@ class StompSession:
         }
         self._heart_beat.start()
 
-    # From the carrier
+    # From the wire
 
     def received(self, data: bytes) -> None:
         self._heart_beat.heard = True
-        if self._is_over:
+        if self._line.is_closed:
             return
-        cost = REQUEST_COST + len(data)  # covers all frames in `data`; counted with the first
+        broken = False
+        arrived: list[Any]
         try:
-            for frame in self._decoder.receive(data):
-                if not self._take(frame, cost):
-                    return
-                cost = REQUEST_COST
-        except ProtocolError as error:
-            self._is_over = True
-            answer = self._answers.owe(b"", cost)
-            about = error.frame if isinstance(error, BadFrame) else None
-            self._line.enter(partial(self._fail, about, answer, error), answer)
-        self._carrier.footprint.begin(self._decoder.incomplete)
+            arrived = self._decoder.receive(data)
+        except StompError as error:
+            arrived, broken = [*error.before, error], True
+        cost = self._wire.accept(data, len(arrived), REQUEST_COST, self._decoder.incomplete)
+        for frame in arrived:
+            self._line.enter(Reply(frame, cost, FRAME))
+            cost = REQUEST_COST
+        if broken:
+            self._line.is_closed = True
 
     def lost(self) -> None:
         """Carry out the frames that have arrived, then end the subscriptions."""
-        self._is_over = True
+        self._line.is_closed = True
         self._decoder.clear()
         self._heart_beat.stop()
         self._line.at_the_end(self._leave)
 
     async def finish(self) -> None:
         """Accept no more frames, answer the accepted ones, and return messages to their queues."""
-        self._is_over = True
+        self._line.is_closed = True
         self._farewell = GOODBYE
-        await self._carrier.all_answered()
+        await self._wire.all_answered()
         self._leave()
-        if not self._answers.are_over:
-            self._carrier.send(error_frame("the node is shutting down", self._version))
-            self._carrier.close()
+        self._wire.send(error_frame("the node is shutting down", self._version))
+        self._wire.close()
 
     def break_off(self, reason: str) -> None:
         self._break_off(Refused(reason))
 
     # Frames, one after the other
 
-    def _take(self, frame: Frame, cost: int) -> bool:
-        """Handle a frame in its turn. Return whether more frames may follow."""
-        receipt = frame.headers.get("receipt")
-        answer = self._answers.owe(b"" if receipt is None else self._receipt(receipt), cost)
-        self._line.enter(partial(self._handle, frame, answer), answer)
-        return not self._is_over
-
-    def _handle(self, frame: Frame, answer: Answer) -> None:
-        handler = self._handlers.get(frame.command, self._refuse)
+    def _begin_frame(self, reply: Reply) -> bool:
+        if self._line.is_held_up:
+            return False
+        frame = reply.request
         try:
-            handler(frame, answer)
+            if isinstance(frame, StompError):
+                self._fail(reply, frame)
+            else:
+                self._handlers.get(frame.command, self._refuse)(frame, reply)
         except Exception as error:
-            self._fail(frame, answer, error)
+            self._fail(reply, error)
+        return True
 
-    def _wait_for(self, frame: Frame, answer: Answer, work: Coroutine[Any, Any, None]) -> None:
-        self._line.wait_for(work, partial(self._waited, frame, answer))
+    def _wait_for(self, reply: Reply, work: Coroutine[Any, Any, None]) -> None:
+        self._line.wait_for(work, partial(self._answer, reply))
 
-    def _waited(self, frame: Frame, answer: Answer, error: Exception | None) -> None:
-        if error is None:
-            self._answers.give(answer)
-        else:
-            self._fail(frame, answer, error)
+    def _answer(self, reply: Reply, error: Exception | None = None) -> None:
+        """Send a RECEIPT if the frame wants one, or the last ERROR."""
+        if error is not None:
+            self._fail(reply, error)
+            return
+        receipt = reply.request.headers.get("receipt")
+        self._line.answer(reply, b"" if receipt is None else self._receipt(receipt))
 
-    def _hand_on(self) -> None:
-        self._under_way += 1
-        self._idle.clear()
-
-    def _done(self, frame: Frame, answer: Answer, result: Any) -> None:
+    def _done(self, reply: Reply, result: Any) -> None:
         """Answer a frame that was passed on, with its result."""
         self._under_way -= 1
         if not self._under_way:
             self._idle.set()
-        if isinstance(result, Exception):
-            self._fail(frame, answer, result)
-        else:
-            self._answers.give(answer)
+        self._answer(reply, result if isinstance(result, Exception) else None)
 
-    def _fail(self, frame: Frame | None, answer: Answer, error: Exception) -> None:
+    async def _all_done(self) -> None:
+        """Wait until the frames that were passed on are carried out."""
+        self._idle.clear()
+        if self._under_way:
+            await self._idle.wait()
+
+    def _fail(self, reply: Reply, error: Exception) -> None:
         """End the connection after the frames before this one are answered."""
-        self._is_over = self._has_failed = True
-        self._answers.end(answer, error_frame(explain(error), self._version, frame))
+        self._line.is_closed = self._has_failed = reply.is_last = True
         self._line.drop()
+        about = error.frame if isinstance(error, BadFrame) else reply.request
+        frame = about if isinstance(about, Frame) else None
+        self._line.answer(reply, error_frame(explain(error), self._version, frame))
         self._leave()
 
     def _break_off(self, error: Exception) -> None:
         """End the connection for a reason other than a frame."""
-        if not self._is_over:
-            self._fail(None, self._answers.owe(b"", 0), error)
+        if not self._line.is_closed:
+            self._fail(self._line.owe(Reply(None, 0, FRAME)), error)
 
     def _leave(self) -> None:
         self._transactions.abort_all()
@@ -179,76 +175,76 @@ class StompSession:
 
     # Commands
 
-    def _refuse(self, frame: Frame, answer: Answer) -> None:
+    def _refuse(self, frame: Frame, reply: Reply) -> None:
         raise Refused(f"no command {frame.command[:100]!r} is known here")
 
-    def _send(self, frame: Frame, answer: Answer) -> None:
+    def _send(self, frame: Frame, reply: Reply) -> None:
         to = parse(required(frame, "destination"))
         message = sent(frame, to_queue=to.is_queue)
         transaction = frame.headers.get("transaction")
         self._subscribing.note_sent(to)
         if transaction is None:
-            self._hand_on()
-            self._outbox.send(to, message, partial(self._done, frame, answer))
+            self._under_way += 1
+            self._outbox.send(to, message, partial(self._done, reply))
         else:
             self._transactions.send(transaction, to, message)
-            self._answers.give(answer)
+            self._answer(reply)
 
-    def _ack(self, frame: Frame, answer: Answer) -> None:
-        self._acknowledge(frame, answer, None)
+    def _ack(self, frame: Frame, reply: Reply) -> None:
+        self._acknowledge(frame, reply, None)
 
-    def _nack(self, frame: Frame, answer: Answer) -> None:
-        self._acknowledge(frame, answer, frame.headers.get("reason", "refused by the client")[:MAX_REASON])
+    def _nack(self, frame: Frame, reply: Reply) -> None:
+        self._acknowledge(frame, reply, frame.headers.get("reason", "refused by the client")[:MAX_REASON])
 
-    def _acknowledge(self, frame: Frame, answer: Answer, reason: str | None) -> None:
+    def _acknowledge(self, frame: Frame, reply: Reply, reason: str | None) -> None:
         by, ack_id = self._subscribing.acknowledged_by(frame)
         transaction = frame.headers.get("transaction")
         if transaction is None:
             claimed: Any = by.claim(ack_id, by_transaction=False)
-            self._hand_on()
-            by.acknowledge(claimed, reason, partial(self._done, frame, answer))
+            self._under_way += 1
+            by.acknowledge(claimed, reason, partial(self._done, reply))
         else:
             self._transactions.acknowledge(transaction, by, ack_id, reason)
-            self._answers.give(answer)
+            self._answer(reply)
 
-    def _subscribe(self, frame: Frame, answer: Answer) -> None:
-        self._wait_for(frame, answer, self._subscribing.subscribe(frame))
+    def _subscribe(self, frame: Frame, reply: Reply) -> None:
+        self._wait_for(reply, self._subscribing.subscribe(frame))
 
-    def _unsubscribe(self, frame: Frame, answer: Answer) -> None:
-        self._wait_for(frame, answer, self._subscribing.unsubscribe(frame))
+    def _unsubscribe(self, frame: Frame, reply: Reply) -> None:
+        self._wait_for(reply, self._subscribing.unsubscribe(frame))
 
-    def _begin(self, frame: Frame, answer: Answer) -> None:
+    def _begin(self, frame: Frame, reply: Reply) -> None:
         self._transactions.begin(frame)
-        self._answers.give(answer)
+        self._answer(reply)
 
-    def _abort(self, frame: Frame, answer: Answer) -> None:
+    def _abort(self, frame: Frame, reply: Reply) -> None:
         self._transactions.abort(frame)
-        self._answers.give(answer)
+        self._answer(reply)
 
-    def _commit(self, frame: Frame, answer: Answer) -> None:
-        self._wait_for(frame, answer, self._commit_after_all(self._transactions.take(frame)))
+    def _commit(self, frame: Frame, reply: Reply) -> None:
+        self._wait_for(reply, self._commit_after_all(self._transactions.take(frame)))
 
-    async def _commit_after_all(self, transaction: OpenTransaction) -> None:
+    async def _commit_after_all(self, transaction: StompTransaction) -> None:
         """Commit after the messages before the COMMIT are stored."""
-        await self._idle.wait()
+        await self._all_done()
         if self._has_failed:
             self._transactions.restore(transaction)
             raise Refused("the connection failed before its transaction was committed")
         await self._transactions.commit(transaction)
 
-    def _disconnect(self, frame: Frame, answer: Answer) -> None:
+    def _disconnect(self, frame: Frame, reply: Reply) -> None:
         """End the connection after all frames before this one are carried out and answered."""
-        self._is_over = True
+        self._line.is_closed = True
         self._farewell = GOODBYE
         self._line.drop()
-        answer.is_last = True
-        self._wait_for(frame, answer, self._say_goodbye())
+        reply.is_last = True
+        self._wait_for(reply, self._say_goodbye())
 
     async def _say_goodbye(self) -> None:
         """Deliver the messages that the client has sent to itself. Durable subscriptions keep their
         position."""
         self._transactions.abort_all()
-        await self._idle.wait()
+        await self._all_done()
         if not self._has_failed:
             await self._subscribing.deliver_own()
         await self._subscribing.close()

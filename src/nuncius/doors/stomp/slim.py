@@ -8,18 +8,18 @@ from functools import partial
 from typing import Any
 
 from nuncius.broker import Broker
+from nuncius.broker.background.tasks import BackgroundWork
 from nuncius.broker.model import Batch, Feed
+from nuncius.doors.replies import Reply
 from nuncius.doors.stomp import slim_codec
-from nuncius.doors.stomp.answers import Answer, Answers
-from nuncius.doors.stomp.background import Background
-from nuncius.doors.stomp.carrier import Carrier
 from nuncius.doors.stomp.destinations import parse_literal
 from nuncius.doors.stomp.errors import Refused, explain
 from nuncius.doors.stomp.frames.rendering import slim_bodies
-from nuncius.doors.stomp.line import Line
+from nuncius.doors.stomp.line import FRAME, FrameLine
 from nuncius.doors.stomp.session import REQUEST_COST
-from nuncius.doors.stomp.slim_codec import END_OF_BODY, SlimFrame, Splitter, TooLarge
+from nuncius.doors.stomp.slim_codec import END_OF_BODY, EndlessFrame, SlimFrame, Splitter
 from nuncius.doors.stomp.subscriptions.audience import Audience
+from nuncius.doors.wire import Wire
 
 MAX_HEAD = 4096
 MAX_SUBSCRIPTIONS = 1000  # of a connection
@@ -37,64 +37,64 @@ class SlimSession:
     def __init__(
         self,
         broker: Broker,
-        carrier: Carrier,
+        wire: Wire,
         session: str,
-        background: Background,
+        background: BackgroundWork,
         audience: Audience,
         hand_over: Callable[[bytes], None],
     ) -> None:
         """`hand_over` receives the bytes of a client that turns out to use STOMP itself."""
         self._broker = broker
-        self._carrier = carrier
+        self._wire = wire
         self._session = session
         self._background = background
         self._audience = audience
         self._hand_over = hand_over
         self._is_settled = False  # the dialect is certain
         self._splitter = Splitter(MAX_HEAD + broker.limits.max_body)
-        self._answers = Answers(carrier)
-        self._line = Line(self._answers, background)
-        self._is_over = False
+        self._line = FrameLine(wire, self._begin, background)
         self._feeds: dict[str, Feed] = {}
 
-    # From the carrier
+    # From the wire
 
     def received(self, data: bytes) -> None:
-        if self._is_over:
+        if self._line.is_closed:
             return
-        cost = REQUEST_COST + len(data)
+        broken = False
+        arrived: list[SlimFrame | bytes] = []
         try:
             for piece in self._splitter.receive(data):
                 if not self._is_settled and slim_codec.is_real(piece):
                     self._hand_over(piece + b"\0" + self._splitter.rest())
                     return
                 self._is_settled = True
-                if not self._take(slim_codec.parse(piece), cost):
-                    return
-                cost = REQUEST_COST
-        except TooLarge:
-            self._hang_up(cost, TOO_LARGE)
-        self._carrier.footprint.begin(self._splitter.incomplete)
+                arrived.append(slim_codec.parse(piece))
+        except EndlessFrame:
+            arrived.append(TOO_LARGE)
+            broken = True
+        cost = self._wire.accept(data, len(arrived), REQUEST_COST, self._splitter.incomplete)
+        for frame in arrived:
+            self._line.enter(Reply(frame, cost, FRAME))
+            cost = REQUEST_COST
+        if broken:
+            self._line.is_closed = True
 
     def lost(self) -> None:
         """Carry out the frames that have arrived, then end the subscriptions."""
-        self._is_over = True
+        self._line.is_closed = True
         self._splitter.rest()
         self._line.at_the_end(self._leave)
 
     async def finish(self) -> None:
-        self._is_over = True
-        await self._carrier.all_answered()
+        self._line.is_closed = True
+        await self._wire.all_answered()
         self._leave()
-        self._carrier.close()
+        self._wire.close()
 
     def break_off(self, reason: str) -> None:
-        if not self._is_over:
-            self._hang_up(0, slim_codec.error(reason))
-
-    def _hang_up(self, cost: int, last_words: bytes) -> None:
-        self._is_over = True
-        self._answers.end(self._answers.owe(b"", cost), last_words)
+        if not self._line.is_closed:
+            self._line.enter(Reply(slim_codec.error(reason), 0, FRAME))
+            self._line.is_closed = True
 
     def _leave(self) -> None:
         while self._feeds:
@@ -104,63 +104,67 @@ class SlimSession:
 
     # Frames, one after the other
 
-    def _take(self, frame: SlimFrame, cost: int) -> bool:
-        """Handle a frame in its turn. Return whether more frames may follow."""
-        answer = self._answers.owe(b"", cost)
-        self._line.enter(partial(self._handle, frame, answer), answer)
-        return not self._is_over
-
-    def _handle(self, frame: SlimFrame, answer: Answer) -> None:
-        if frame.command == "SEND":
-            self._send(frame, answer)
+    def _begin(self, reply: Reply) -> bool:
+        """Handle a frame, or send these last words."""
+        if self._line.is_held_up:
+            return False
+        frame = reply.request
+        if isinstance(frame, bytes):
+            self._end(reply, frame)
+        elif frame.command == "SEND":
+            self._send(frame, reply)
         elif frame.command == "SUBSCRIBE":
-            self._line.wait_for(self._subscribe(frame, answer), _check)
+            self._line.wait_for(self._subscribe(frame, reply), _check)
         elif frame.command == "DISCONNECT":
-            self._is_over = True
             self._leave()
-            self._answers.end(answer, slim_codec.RECEIPT)
-            self._line.drop()
+            self._end(reply, slim_codec.RECEIPT)
         else:
-            self._answers.give(answer, CONNECTED_ALREADY if frame.command else EXPECTED_CONNECT)
+            self._line.answer(reply, CONNECTED_ALREADY if frame.command else EXPECTED_CONNECT)
+        return True
+
+    def _end(self, reply: Reply, last_words: bytes) -> None:
+        self._line.is_closed = reply.is_last = True
+        self._line.drop()
+        self._line.answer(reply, last_words)
 
     # SEND
 
-    def _send(self, frame: SlimFrame, answer: Answer) -> None:
+    def _send(self, frame: SlimFrame, reply: Reply) -> None:
         try:
             topic = _topic(frame.headers.get("topic"))
         except Exception:
-            self._answers.give(answer, FAILED_TO_ADD)
+            self._line.answer(reply, FAILED_TO_ADD)
             return
         if self._audience.is_known(topic):
-            self._publish(topic, frame.body, answer)
+            self._publish(topic, frame.body, reply)
         else:
-            self._line.wait_for(self._publish_if_heard(topic, frame.body, answer), _check)
+            self._line.wait_for(self._publish_if_heard(topic, frame.body, reply), _check)
 
-    async def _publish_if_heard(self, topic: str, body: bytes, answer: Answer) -> None:
+    async def _publish_if_heard(self, topic: str, body: bytes, reply: Reply) -> None:
         try:
             is_heard = await self._audience.is_there(topic)
         except Exception as error:
             explain(error)
             is_heard = False
         if is_heard:
-            self._publish(topic, body, answer)
+            self._publish(topic, body, reply)
         else:
-            self._answers.give(answer, FAILED_TO_ADD)
+            self._line.answer(reply, FAILED_TO_ADD)
 
-    def _publish(self, topic: str, body: bytes, answer: Answer) -> None:
+    def _publish(self, topic: str, body: bytes, reply: Reply) -> None:
         try:
             self._broker.topics.publish_soon(
-                topic, [body], partial(self._published, answer), caller=self._carrier.caller
+                topic, [body], partial(self._published, reply), caller=self._wire.caller
             )
         except Exception as error:
-            self._published(answer, error)
+            self._published(reply, error)
 
-    def _published(self, answer: Answer, result: Any) -> None:
-        self._answers.give(answer, FAILED_TO_ADD if isinstance(result, Exception) else None)
+    def _published(self, reply: Reply, result: Any) -> None:
+        self._line.answer(reply, FAILED_TO_ADD if isinstance(result, Exception) else b"")
 
     # SUBSCRIBE
 
-    async def _subscribe(self, frame: SlimFrame, answer: Answer) -> None:
+    async def _subscribe(self, frame: SlimFrame, reply: Reply) -> None:
         """Subscribe to a topic. A second SUBSCRIBE to it changes nothing."""
         try:
             destination = frame.headers.get("destination")
@@ -169,9 +173,9 @@ class SlimSession:
                 await self._open(topic, slim_codec.message_head(destination or ""))
         except Exception as error:
             explain(error)
-            self._answers.give(answer, FAILED_TO_SUBSCRIBE)
+            self._line.answer(reply, FAILED_TO_SUBSCRIBE)
         else:
-            self._answers.give(answer)
+            self._line.answer(reply, b"")
 
     async def _open(self, topic: str, head: bytes) -> None:
         if len(self._feeds) >= MAX_SUBSCRIPTIONS:
@@ -180,22 +184,22 @@ class SlimSession:
             topic,
             f"stomp/{self._session}/{topic}"[:255].rstrip(),
             partial(self._push, head),
-            gate=self._carrier.replies,
-            caller=self._carrier.caller,
+            gate=self._wire.replies,
+            caller=self._wire.caller,
             ended=partial(self._ended, topic),
         )
         self._audience.come(topic)
 
     def _push(self, head: bytes, batch: Batch) -> None:
         bodies = slim_bodies(batch.chunk)[batch.start : batch.end]
-        self._carrier.send(head + (END_OF_BODY + head).join(bodies) + END_OF_BODY)
+        self._wire.send(head + (END_OF_BODY + head).join(bodies) + END_OF_BODY)
 
     def _ended(self, topic: str, error: Exception) -> None:
         feed = self._feeds.pop(topic, None)
         if feed is not None:
             self._audience.go(topic)
             self._background.start(feed.close())
-            self._carrier.send(slim_codec.error(explain(error)))
+            self._wire.send(slim_codec.error(explain(error)))
 
 
 def _topic(text: str | None) -> str:

@@ -16,7 +16,7 @@ COMMANDS = frozenset(("CONNECT", "SEND", "SUBSCRIBE", "DISCONNECT"))
 _NO_HEADERS_HERE = frozenset(("DISCONNECT", "UNSUBSCRIBE", "ACK", "BEGIN", "COMMIT", "ABORT"))
 
 
-class TooLarge(Exception):
+class EndlessFrame(Exception):
     """A frame that exceeds the limit without an end."""
 
 
@@ -54,11 +54,11 @@ class Splitter:
             while self._pieces:
                 piece = self._pieces.pop().lstrip(_LINE_ENDS)
                 if len(piece) > self._max_frame:
-                    raise TooLarge
+                    raise EndlessFrame
                 yield piece
             self._buffer = self._buffer.lstrip(_LINE_ENDS)
         if len(self._buffer) > self._max_frame:
-            raise TooLarge
+            raise EndlessFrame
 
     def rest(self) -> bytes:
         """Return the unmodified bytes after the last requested frame: they may be frames that do not end at

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from nuncius.doors.telesto.fields_codec import Shape, shape_of
+from nuncius.doors.telesto.fields_codec import RecordShape, shape_of
 from nuncius.doors.telesto.table import PACKETS, Answer, Dialect, Packet, Record, Request
 
 DETECTION_BYTES = 3
@@ -35,7 +35,7 @@ _FRAMINGS = {
 _length = struct.Struct(">h")
 
 
-class Unreadable(msgspec.Struct, frozen=True):
+class UnreadablePacket(msgspec.Struct, frozen=True):
     """A complete but invalid packet; the next one may be valid."""
 
     packet_id: int
@@ -49,7 +49,7 @@ class Broken(msgspec.Struct, frozen=True):
     packet_id: int = 0
 
 
-Event = Packet | Unreadable | Broken
+Event = Packet | UnreadablePacket | Broken
 
 
 class DoesNotFit(ValueError):
@@ -107,15 +107,15 @@ class Codec:
         _, method, packet_id = header.unpack_from(frame)
         shape = self._known.get(method)
         if shape is None:
-            return Unreadable(packet_id, self._strange(method))
+            return UnreadablePacket(packet_id, self._strange(method))
         try:
             values, at = shape.values(frame, header.size)
         except struct.error:
-            return Unreadable(packet_id, f"{shape.record.__name__}: it ends too early")
+            return UnreadablePacket(packet_id, f"{shape.record.__name__}: it ends too early")
         except ValueError as error:
-            return Unreadable(packet_id, f"{shape.record.__name__}: {error}")
+            return UnreadablePacket(packet_id, f"{shape.record.__name__}: {error}")
         if at != len(frame):
-            return Unreadable(packet_id, f"{shape.record.__name__}: {len(frame) - at} bytes too many")
+            return UnreadablePacket(packet_id, f"{shape.record.__name__}: {len(frame) - at} bytes too many")
         packet: Packet = shape.record(packet_id, *values)
         return packet
 
@@ -158,7 +158,7 @@ class Codec:
         return len(items)
 
 
-_SHAPES: dict[Dialect, dict[type[Packet], Shape]] = {
+_SHAPES: dict[Dialect, dict[type[Packet], RecordShape]] = {
     dialect: {packet: shape_of(packet, dialect) for packet in PACKETS} for dialect in Dialect
 }
 # Function that writes each packet, its method id, and its largest size.
@@ -173,7 +173,7 @@ _OUTGOING: dict[Dialect, dict[type[Packet], tuple[Callable[[list[bytes], Any], N
     }
     for dialect, shapes in _SHAPES.items()
 }
-_BY_METHOD: dict[tuple[Dialect, type[Packet]], dict[int, Shape]] = {
+_BY_METHOD: dict[tuple[Dialect, type[Packet]], dict[int, RecordShape]] = {
     (dialect, direction): {
         packet.METHODS.of(dialect): _SHAPES[dialect][packet]
         for packet in PACKETS

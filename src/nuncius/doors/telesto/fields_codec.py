@@ -73,7 +73,7 @@ class Tail(NamedTuple):
     ]  # bytes, position and length: a value and the next position
 
 
-class Piece(NamedTuple):
+class FieldRun(NamedTuple):
     """A run of numbers, and the text or list after them, if any."""
 
     numbers: struct.Struct  # the last one is the length of the tail
@@ -84,7 +84,7 @@ class Piece(NamedTuple):
     default: tuple[Any, ...]  # the value of a field that this dialect does not send
 
 
-class Shape:
+class RecordShape:
     """A record in one dialect."""
 
     def __init__(self, record: type[Record], dialect: Dialect) -> None:
@@ -142,12 +142,12 @@ class Shape:
 
 
 @functools.cache
-def shape_of(record: type[Record], dialect: Dialect) -> Shape:
-    return Shape(record, dialect)
+def shape_of(record: type[Record], dialect: Dialect) -> RecordShape:
+    return RecordShape(record, dialect)
 
 
-def _pieces(fields: list[Field], dialect: Dialect) -> list[Piece]:
-    pieces: list[Piece] = []
+def _pieces(fields: list[Field], dialect: Dialect) -> list[FieldRun]:
+    pieces: list[FieldRun] = []
     run: list[Field] = []
     for field in fields:
         if field.present and isinstance(field.kind, Number):
@@ -160,7 +160,7 @@ def _pieces(fields: list[Field], dialect: Dialect) -> list[Piece]:
     return pieces
 
 
-def _piece(run: list[Field], last: Field | None, dialect: Dialect) -> Piece:
+def _piece(run: list[Field], last: Field | None, dialect: Dialect) -> FieldRun:
     tail = get = None
     default: tuple[Any, ...] = ()
     if last is not None and last.present:
@@ -169,7 +169,7 @@ def _piece(run: list[Field], last: Field | None, dialect: Dialect) -> Piece:
         default = (last.default,)
     codes = "".join(field.kind.code for field in run)
     numbers = struct.Struct(">" + codes + (tail.code if tail is not None else ""))
-    return Piece(numbers, numbers.size, _picker([field.name for field in run]), get, tail, default)
+    return FieldRun(numbers, numbers.size, _picker([field.name for field in run]), get, tail, default)
 
 
 def _picker(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
@@ -211,7 +211,7 @@ def _list_of_numbers(kind: Number) -> Tail:
     return Tail("i", write, read)
 
 
-def _list_of_records(shape: Shape) -> Tail:
+def _list_of_records(shape: RecordShape) -> Tail:
     def write(items: list[Any]) -> tuple[int, bytes]:
         parts: list[bytes] = []
         for item in items:

@@ -1,6 +1,6 @@
 """Serve a connection in one of Telesto's framings: packets become broker calls, results become packets.
 
-A connection's requests are carried out one after the other, in order; later ones wait here, and count as
+A connection's requests are carried out one after the other, in order; later ones wait in line, and count as
 unanswered so that the wire stops reading from a client that sends too far ahead. Puts into one queue and
 reads use callbacks; everything else is a task.
 
@@ -11,8 +11,8 @@ long halves the number of empty answers, and is still soon enough for a client w
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Coroutine
+from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -20,8 +20,9 @@ from nuncius.broker import Broker
 from nuncius.broker.errors import InvalidInput, NoSuchQueue, NotAllowed
 from nuncius.broker.model import BY_PRIORITY, FULL, READ_ONLY, Client, Letter, Message, Stored, Waiter
 from nuncius.broker.observe.consumers import Consumed
+from nuncius.doors.replies import Reply, RequestLine, Unread
 from nuncius.doors.telesto import table
-from nuncius.doors.telesto.codec import Broken, Codec, DoesNotFit, Event, Unreadable
+from nuncius.doors.telesto.codec import Broken, Codec, DoesNotFit, Event, UnreadablePacket
 from nuncius.doors.telesto.errors import Refusal, error_packet, refusal
 from nuncius.doors.telesto.requests import (
     AFTER_AUTHENTICATION,
@@ -30,7 +31,7 @@ from nuncius.doors.telesto.requests import (
     wire_message,
 )
 from nuncius.doors.telesto.table import Answer, Dialect, ErrorType, Request
-from nuncius.doors.telesto.trace import NodeTrace, Stopwatch
+from nuncius.doors.telesto.trace import NodeTrace, Stopwatch, TracedLine
 from nuncius.doors.wire import Wire
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,28 @@ HOLD_SECONDS = 0.040
 MAX_TEXT = 2000  # characters, as in the report's table of messages
 REQUEST_COST = 300  # bytes of memory per waiting request, besides its frame
 SEND_WINDOW = 256 << 10  # bytes of answers after which the client must have read them
-NOBODY = Client(0, "", FULL)
+ANONYMOUS = Client(0, "", FULL)
+
+
+class State(Enum):
+    """Progress of a connection towards its end."""
+
+    OPEN = "open"
+    HALF_CLOSED = "half closed"
+    """The client has closed its side. No message is taken for it any more: most such clients have gone."""
+    CLOSING = "closing"
+    """The node is shutting down."""
+
+
+# The requests that are refused in each state, and the reason.
+REFUSED: dict[State, tuple[tuple[type[Request], ...], str]] = {
+    State.OPEN: ((), ""),
+    State.HALF_CLOSED: (
+        (table.ReadMessage, table.ReadResponse),
+        "the client has closed the connection, or its side; nothing was taken",
+    ),
+    State.CLOSING: ((Request,), "the node is shutting down; nothing was done"),
+}
 
 
 class TelestoSession:
@@ -58,14 +80,13 @@ class TelestoSession:
         self.caller = wire.caller
         self.codec = Codec(dialect)
         self._hold = hold
-        self._watch = None if trace is None else Stopwatch(trace)
-        self._pending: deque[tuple[Event, int]] = deque()
-        self._cost = 0  # cost of the current request
-        self._busy = False
-        self._advancing = False
-        self._closing = False
-        self._ended = False  # the client has closed its side
-        self._sent = 0  # bytes since the client last caught up
+        self._unread = Unread(wire, SEND_WINDOW, self._go_on)
+        self._line: RequestLine[Reply] = RequestLine(wire, self._begin, self._unread)
+        self._watch: Stopwatch | None = None
+        if trace is not None:
+            self._watch = Stopwatch(trace)
+            self._line = TracedLine(wire, self._begin, self._unread, self._watch)
+        self._state = State.OPEN
         self._waiter: Waiter | None = None
         self._consumed = Consumed(self.broker.consumers)
         self._task: asyncio.Task[None] | None = None
@@ -75,7 +96,7 @@ class TelestoSession:
 
     def stand_for(self, client: Client | None) -> None:
         """Set the client of this connection, and the requests that it may make."""
-        self.client = client or NOBODY
+        self.client = client or ANONYMOUS
         self.caller.client, self.caller.is_read_only = self.client.name, self.client.mode == READ_ONLY
         self._direct: dict[type[Any], Callable[[Any], None]] = {table.Ping: self._ping}
         self._others = BEFORE_AUTHENTICATION
@@ -88,7 +109,6 @@ class TelestoSession:
     # From the wire
 
     def received(self, data: bytes) -> None:
-        cost = REQUEST_COST + len(data)  # covers all packets in `data`; counted with the first
         if self._watch is not None:
             self._watch.arrived()
         events = self.codec.receive(data)
@@ -96,26 +116,22 @@ class TelestoSession:
             self._watch.parsed(len(events))
         if events:
             self.wire.is_greeted = True
-        self.wire.footprint.begin(self.codec.incomplete)
+        cost = self.wire.accept(data, len(events), REQUEST_COST, self.codec.incomplete)
         for event in events:
-            self.wire.accept(cost)
-            self._pending.append((event, cost))
+            self._line.enter(Reply(event, cost))
             cost = REQUEST_COST
-        if not self._busy:
-            self._advance()
 
     def lost(self) -> None:
         self._consumed.end()
-        self._drop_pending()
+        self._line.drop()
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
             self.broker.queues.leave(waiter)
-            self.wire.answered(self._cost)
-            self._next()
+            self._send(b"")
 
     async def finish(self) -> None:
         """Accept no more requests, answer a held read with "nothing", and finish the request under way."""
-        self._closing = True
+        self._state = State.CLOSING
         self._give_up_read([])
         await self._close_when_answered()
 
@@ -124,13 +140,14 @@ class TelestoSession:
         self.wire.close()
 
     def _end(self) -> bool:
-        """Answer the requests of a client that has closed its side. No message is taken for it any more,
-        because most such clients have gone."""
-        self._ended = True
-        self._give_up_read(_nobody_reads())
-        if self._busy:
-            self._ending = asyncio.get_running_loop().create_task(self._close_when_answered())
-        return self._busy
+        """Answer the requests of a client that has closed its side."""
+        if self._state is State.OPEN:
+            self._state = State.HALF_CLOSED
+        self._give_up_read(Refusal(ErrorType.IO_ERROR, REFUSED[State.HALF_CLOSED][1]))
+        if self._line.is_empty:
+            return False
+        self._ending = asyncio.get_running_loop().create_task(self._close_when_answered())
+        return True
 
     def _give_up_read(self, answer: list[Message] | Exception) -> None:
         waiter = self._waiter
@@ -144,31 +161,28 @@ class TelestoSession:
 
     # One request after the other
 
-    def _advance(self) -> None:
-        self._advancing = True
-        while self._pending and not self._busy:
-            self._busy = True
-            if self._sent > SEND_WINDOW:
-                self._start(self._until_read())
-            else:
-                event, self._cost = self._pending.popleft()
-                if self._watch is not None:
-                    self._watch.began()
-                self._handle(event)
-        self._advancing = False
+    def _go_on(self) -> None:
+        self._line.advance()
 
-    def _handle(self, event: Event) -> None:
-        if isinstance(event, Unreadable):
+    def _begin(self, reply: Reply) -> bool:
+        if self._unread.is_much:
+            return False
+        if self._watch is not None:
+            self._watch.began()
+        event: Event = reply.request
+        if isinstance(event, Request):
+            self._handle(event)
+        else:
+            assert isinstance(event, UnreadablePacket | Broken)
+            reply.is_last = isinstance(event, Broken)
             self._answer(refusal(event.packet_id, ErrorType.UNEXPECTED_PACKET, event.reason))
-            return
-        if isinstance(event, Broken):
-            self._answer(refusal(event.packet_id, ErrorType.UNEXPECTED_PACKET, event.reason))
-            self.wire.close()
-            return
-        assert isinstance(event, Request)
+        return True
+
+    def _handle(self, event: Request) -> None:
         direct, other = self._direct.get(type(event)), self._others.get(type(event))
-        if self._closing:
-            self._fail(event, Refusal(ErrorType.IO_ERROR, "the node is shutting down; nothing was done"))
+        refused, reason = REFUSED[self._state]
+        if isinstance(event, refused):
+            self._fail(event, Refusal(ErrorType.IO_ERROR, reason))
         elif direct is not None:
             try:
                 direct(event)
@@ -178,7 +192,7 @@ class TelestoSession:
             self._start(self._work(event, other(self, event)))
         else:
             name = type(event).__name__
-            when = "after" if self.client is NOBODY else "before"
+            when = "after" if self.client is ANONYMOUS else "before"
             details = f"{name} is possible only {when} a client is registered or identified"
             self._fail(event, Refusal(ErrorType.UNEXPECTED_PACKET, details))
 
@@ -194,13 +208,6 @@ class TelestoSession:
             data = self.codec.encode(error_packet(packet, error))
         self._send(data)
 
-    async def _until_read(self) -> None:
-        """Wait until the client has read its answers, then go on."""
-        await self.wire.writable()
-        self._sent = 0
-        self._busy = False
-        self._advance()
-
     # Answers
 
     def _answer(self, packet: Answer) -> None:
@@ -208,24 +215,12 @@ class TelestoSession:
 
     def _send(self, data: bytes) -> None:
         """Send a whole answer in one piece: the authors' client cannot join pieces."""
-        self._sent += len(data)
-        self.wire.answer(data, self._cost)
-        if self._watch is not None:
-            self._watch.sent()
-        self._next()
+        current = self._line.first
+        assert current is not None
+        self._line.answer(current, data)
 
     def _fail(self, packet: Request, error: Exception) -> None:
         self._answer(error_packet(packet, error))
-
-    def _next(self) -> None:
-        self._busy = False
-        if not self._advancing:
-            self._advance()
-
-    def _drop_pending(self) -> None:
-        for _, cost in self._pending:
-            self.wire.answered(cost)
-        self._pending.clear()
 
     # Messages: callbacks, no tasks
 
@@ -278,8 +273,6 @@ class TelestoSession:
     def _take(
         self, packet: Request, queue_id: int, *, sender: int = 0, context: int = 0, mode: int = BY_PRIORITY
     ) -> None:
-        if self._ended:
-            raise _nobody_reads()
         self._consumed.note(queue_id)
         self._waiter = self.broker.queues.take_soon(
             queue_id,
@@ -320,7 +313,3 @@ class TelestoSession:
             self._fail(packet, stored)
         else:
             self._fail(packet, too_large(wire_message(message)))
-
-
-def _nobody_reads() -> Refusal:
-    return Refusal(ErrorType.IO_ERROR, "the client has closed the connection, or its side; nothing was taken")

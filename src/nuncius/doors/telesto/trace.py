@@ -10,9 +10,13 @@ import os
 import time
 from array import array
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from nuncius.doors.replies import Reply, RequestLine, Unread
+from nuncius.doors.wire import Wire
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,3 +142,18 @@ class Stopwatch:
 
     def sent(self) -> None:
         self._trace.add(*self._current, self._began, self._stored, time.perf_counter_ns())
+
+
+class TracedLine(RequestLine[Reply]):
+    """RequestLine that notes when each answer is sent."""
+
+    __slots__ = ("_watch",)
+
+    def __init__(self, wire: Wire, begin: Callable[[Reply], bool], unread: Unread, watch: Stopwatch) -> None:
+        super().__init__(wire, begin, unread)
+        self._watch = watch
+
+    def _leave(self, reply: Reply) -> None:
+        super()._leave(reply)
+        if reply.data:
+            self._watch.sent()

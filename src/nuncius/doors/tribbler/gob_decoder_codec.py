@@ -47,7 +47,7 @@ class Message:
         self.at = at
 
 
-class Decoder:
+class GobDecoder:
     """Decoder of one direction of a connection."""
 
     def __init__(self, most: int = MAX_MESSAGE) -> None:

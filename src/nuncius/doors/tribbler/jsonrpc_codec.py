@@ -28,13 +28,13 @@ class _Request(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class JsonCall:
     method: str
     id: bytes
     params: bytes
 
 
-class ServerCodec:
+class JsonServerCodec:
     def __init__(self, most: int = MAX_MESSAGE) -> None:
         self._most = most
         self._buffer = bytearray()
@@ -48,7 +48,7 @@ class ServerCodec:
     def incomplete(self) -> int:
         return len(self._buffer)
 
-    def receive(self, data: bytes) -> Iterator[Call]:
+    def receive(self, data: bytes) -> Iterator[JsonCall]:
         """Yield complete requests, in order. Raise GobError at an invalid one, after which the connection
         must end."""
         self._buffer += data
@@ -57,7 +57,7 @@ class ServerCodec:
                 request = msgspec.json.decode(text, type=_Request)
             except _NOT_JSON as error:
                 raise GobError(f"jsonrpc: {error}") from None
-            yield Call(request.method, bytes(request.id), bytes(request.params))
+            yield JsonCall(request.method, bytes(request.id), bytes(request.params))
 
     def _next_object(self) -> bytes | None:
         buffer = self._buffer
@@ -102,17 +102,17 @@ class ServerCodec:
                 return bytes(found[0])
             self._in_string = True
 
-    def arguments(self, call: Call, kind: type[S]) -> S:
+    def arguments(self, call: JsonCall, kind: type[S]) -> S:
         """Decode the first parameter; Go's clients send exactly one."""
         try:
             return msgspec.json.decode(call.params, type=tuple[kind])[0]  # type: ignore[valid-type]
         except _NOT_JSON as error:
             raise Mismatch(f"jsonrpc: {error}") from None
 
-    def answer(self, call: Call, reply: msgspec.Struct) -> bytes:
+    def answer(self, call: JsonCall, reply: msgspec.Struct) -> bytes:
         return b'{"id":' + call.id + b',"result":' + _encode(reply) + b',"error":null}\n'
 
-    def refuse(self, call: Call, error: str) -> bytes:
+    def refuse(self, call: JsonCall, error: str) -> bytes:
         return b'{"id":' + call.id + b',"result":null,"error":' + _encode(error) + b"}\n"
 
 

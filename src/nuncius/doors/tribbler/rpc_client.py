@@ -9,7 +9,7 @@ import msgspec
 
 from nuncius.doors.tribbler.gob_decoder_codec import S
 from nuncius.doors.tribbler.gob_wire_codec import GobError, Mismatch
-from nuncius.doors.tribbler.rpc_codec import CONNECT, Answer, ClientCodec, HandshakeError
+from nuncius.doors.tribbler.rpc_codec import CONNECT, ClientCodec, HandshakeError, RpcAnswer
 from nuncius.ring.peers import Unreached
 from nuncius.ring.storage import OwnerSilent
 
@@ -30,7 +30,7 @@ class _Link(asyncio.Protocol):
         self._address = address
         self._codec = ClientCodec()
         self._numbers = itertools.count(1)
-        self._open: dict[int, asyncio.Future[Answer]] = {}
+        self._open: dict[int, asyncio.Future[RpcAnswer]] = {}
         self._out: list[bytes] = []
         self.is_lost = False
 

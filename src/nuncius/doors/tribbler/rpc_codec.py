@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from nuncius.doors.tribbler.gob_codec import Encoder, Uint
-from nuncius.doors.tribbler.gob_decoder_codec import MAX_MESSAGE, Decoder, Message, S
+from nuncius.doors.tribbler.gob_decoder_codec import MAX_MESSAGE, GobDecoder, Message, S
 
 CONNECT = b"CONNECT /_goRPC_ HTTP/1.0\n\n"
 CONNECTED = b"HTTP/1.0 200 Connected to Go RPC\n\n"
@@ -53,7 +53,7 @@ class HandshakeError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RpcCall:
     """A request whose arguments are not decoded yet."""
 
     method: str
@@ -62,7 +62,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RpcAnswer:
     seq: int
     error: str
     body: Message
@@ -73,7 +73,7 @@ class ServerCodec:
 
     def __init__(self, most: int = MAX_MESSAGE, *, over_http: bool = True) -> None:
         """Without `over_http` the streams begin at once, as for Go's `rpc.Dial`."""
-        self._decoder = Decoder(most)
+        self._decoder = GobDecoder(most)
         self._encoder = Encoder()
         self._head: bytearray | None = bytearray() if over_http else None
         self._request: Request | None = None
@@ -84,7 +84,7 @@ class ServerCodec:
         """Bytes of an incomplete call; not 0 if a call has begun."""
         return self._decoder.waiting + len(self._head or b"") + (self._request is not None)
 
-    def receive(self, data: bytes) -> Iterator[Call]:
+    def receive(self, data: bytes) -> Iterator[RpcCall]:
         """Yield complete calls, in order. Raise HandshakeError or GobError at invalid bytes, after which the
         connection must end."""
         if self._head is not None:
@@ -97,7 +97,7 @@ class ServerCodec:
             if self._request is None:
                 self._request = self._decoder.decode(message, Request)
             else:
-                call = Call(self._request.service_method, self._request.seq, message)
+                call = RpcCall(self._request.service_method, self._request.seq, message)
                 self._request = None
                 yield call
 
@@ -119,14 +119,14 @@ class ServerCodec:
         self.to_say = CONNECTED
         return bytes(head[end + (2 if head[end : end + 2] == b"\n\n" else 4) :])
 
-    def arguments(self, call: Call, kind: type[S]) -> S:
+    def arguments(self, call: RpcCall, kind: type[S]) -> S:
         """Decode the arguments of a call. Raise Mismatch if they are of another type."""
         return self._decoder.decode(call.body, kind)
 
-    def answer(self, call: Call, reply: msgspec.Struct) -> bytes:
+    def answer(self, call: RpcCall, reply: msgspec.Struct) -> bytes:
         return self._encoder.encode(Response(call.method, call.seq)) + self._encoder.encode(reply)
 
-    def refuse(self, call: Call, error: str) -> bytes:
+    def refuse(self, call: RpcCall, error: str) -> bytes:
         header = Response(call.method, call.seq, error)
         return self._encoder.encode(header) + self._encoder.encode(_NO_BODY)
 
@@ -135,7 +135,7 @@ class ClientCodec:
     """The client's side of a connection."""
 
     def __init__(self) -> None:
-        self._decoder = Decoder(MAX_ANSWER)
+        self._decoder = GobDecoder(MAX_ANSWER)
         self._encoder = Encoder()
         self._head: bytearray | None = bytearray()
         self._response: Response | None = None
@@ -149,7 +149,7 @@ class ClientCodec:
     def call(self, seq: int, method: str, arguments: msgspec.Struct) -> bytes:
         return self._encoder.encode(Request(method, seq)) + self._encoder.encode(arguments)
 
-    def receive(self, data: bytes) -> list[Answer]:
+    def receive(self, data: bytes) -> list[RpcAnswer]:
         if self._head is not None:
             self._head += data
             end = self._head.find(b"\n\n")
@@ -167,9 +167,9 @@ class ClientCodec:
             if self._response is None:
                 self._response = self._decoder.decode(message, Response)
             else:
-                answers.append(Answer(self._response.seq, self._response.error, message))
+                answers.append(RpcAnswer(self._response.seq, self._response.error, message))
                 self._response = None
         return answers
 
-    def reply(self, answer: Answer, kind: type[S]) -> S:
+    def reply(self, answer: RpcAnswer, kind: type[S]) -> S:
         return self._decoder.decode(answer.body, kind)

@@ -26,7 +26,7 @@ class RpcSession:
     def __init__(self, services: Services, wire: Wire) -> None:
         self._services = services
         self._wire = wire
-        self._codec: rpc_codec.ServerCodec | jsonrpc_codec.ServerCodec | None = None
+        self._codec: rpc_codec.ServerCodec | jsonrpc_codec.JsonServerCodec | None = None
         self._closing = self._lost = False
         self._tasks: set[asyncio.Task[None]] = set()
         wire.on_end = self._end
@@ -37,13 +37,13 @@ class RpcSession:
         if self._codec is None:
             self._codec = _codec_of(data)
         codec, footprint = self._codec, self._wire.footprint
-        cost = CALL_COST + footprint.incomplete + len(data)  # including its bytes that arrived before
+        each = CALL_COST + footprint.incomplete  # including its bytes that arrived before
         try:
             for call in codec.receive(data):
                 self._say(codec)
                 self._wire.is_greeted = True
-                self._begin(call, cost)
-                cost = CALL_COST
+                self._begin(call, self._wire.accept(data, 1, each, 0))
+                data, each = b"", CALL_COST
                 if self._is_closing():
                     return
         except HandshakeError as error:
@@ -53,12 +53,12 @@ class RpcSession:
             self._give_up(str(error), codec.to_say)
             return
         self._say(codec)
-        footprint.begin(codec.incomplete)
+        self._wire.accept(data, 0, 0, codec.incomplete)
 
     def _is_closing(self) -> bool:
         return self._closing
 
-    def _say(self, codec: rpc_codec.ServerCodec | jsonrpc_codec.ServerCodec) -> None:
+    def _say(self, codec: rpc_codec.ServerCodec | jsonrpc_codec.JsonServerCodec) -> None:
         if codec.to_say:
             self._wire.is_greeted = True
             self._wire.send(codec.to_say)
@@ -79,7 +79,7 @@ class RpcSession:
     def _end(self) -> bool:
         """Keep answering a JSON client that has closed its side: it may be a shell pipeline, which then
         reads. Other clients have gone by then."""
-        if not self._tasks or not isinstance(self._codec, jsonrpc_codec.ServerCodec):
+        if not self._tasks or not isinstance(self._codec, jsonrpc_codec.JsonServerCodec):
             return False
         self._keep(self._finish_soon())
         return True
@@ -96,12 +96,12 @@ class RpcSession:
             method = self._services.find(call.method)
             arguments = self._codec.arguments(call, method.arguments)
         except (UnknownMethod, Mismatch) as error:
-            self._wire.send(self._codec.refuse(call, str(error)))
+            self._wire.answer(self._codec.refuse(call, str(error)), cost)
             return
         except GobError as error:
+            self._wire.answered(cost)
             self._give_up(str(error))
             return
-        self._wire.accept(cost)
         self._keep(self._carry_out(method, arguments, call, cost))
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
@@ -153,9 +153,9 @@ class RpcSession:
             self._wire.close()
 
 
-def _codec_of(data: bytes) -> rpc_codec.ServerCodec | jsonrpc_codec.ServerCodec:
+def _codec_of(data: bytes) -> rpc_codec.ServerCodec | jsonrpc_codec.JsonServerCodec:
     """Return the codec for a connection that begins with these bytes. A JSON-RPC request begins with a
     bracket, an HTTP request with a word, and gob with the length of the first type, which is neither."""
     if data.lstrip()[:1] == b"{":
-        return jsonrpc_codec.ServerCodec()
+        return jsonrpc_codec.JsonServerCodec()
     return rpc_codec.ServerCodec(over_http=data[:1].isalpha())

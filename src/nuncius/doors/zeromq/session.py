@@ -11,9 +11,10 @@ from typing import Any
 from nuncius.broker import Broker
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription
 from nuncius.broker.model import Found, Turn
+from nuncius.doors.replies import RequestLine, Unread
 from nuncius.doors.wire import Wire
 from nuncius.doors.zeromq import pubsub_codec, zmtp_codec
-from nuncius.doors.zeromq.lines import Asked, Line
+from nuncius.doors.zeromq.lines import Asked
 from nuncius.doors.zeromq.pubsub_codec import (
     ACCEPTED,
     ALREADY_SUBSCRIBED,
@@ -36,6 +37,7 @@ OTHER_FRAMES = 4096  # bytes of a message besides its body
 REST = b"..."  # replaces the dropped part of a message
 MAX_GETS = 10_000  # under way per connection
 MUCH_UNREAD = 512 << 10  # bytes of answers after which the client must have read them
+TOGETHER = (Get, Put)  # requests of one of these kinds run together
 AT_ONCE = 8  # lookups of large answers at a time
 
 
@@ -45,17 +47,16 @@ class ZeromqSession:
     def __init__(self, broker: Broker, wire: Wire) -> None:
         self._broker = broker
         self._wire = wire
-        self._decoder = zmtp_codec.Decoder(broker.limits.max_body + OTHER_FRAMES)
-        self._lines: dict[tuple[bytes, ...], Line] = {}
+        self._decoder = zmtp_codec.ZmtpDecoder(broker.limits.max_body + OTHER_FRAMES)
+        self._lines: dict[tuple[bytes, ...], RequestLine[Asked]] = {}
         self._closing = self._lost = self._is_broken = False
         self._gets: set[Asked] = set()
-        self._held: dict[Line, None] = {}  # lines whose next get has to wait
+        self._held: dict[RequestLine[Asked], None] = {}  # lines whose next get has to wait
         self._numbers = count()
         self._again: list[tuple[int, Asked]] = []  # gets to repeat; a heap, the oldest is first
-        self._early: dict[Line, set[Asked]] = {}  # gets to repeat when one of them is first in its line
+        self._early: dict[RequestLine[Asked], set[Asked]] = {}  # to repeat when one is first in its line
         self._large: set[Asked] = set()  # repeated gets under way
-        self._kept = 0  # bytes of answers that wait for earlier answers
-        self._unread = 0  # bytes sent since the client last caught up
+        self._unread = Unread(wire, MUCH_UNREAD, self._go_on)
         self._tasks: set[asyncio.Task[None]] = set()
         self._begin: dict[type[Request] | type[None], Callable[[Asked, Any], None]] = {
             Get: self._get,
@@ -70,32 +71,29 @@ class ZeromqSession:
     def received(self, data: bytes) -> None:
         if self._is_broken:
             return
-        broken: zmtp_codec.ProtocolError | None = None
+        broken: zmtp_codec.ZmtpError | None = None
         try:
             messages = self._decoder.receive(data)
-        except zmtp_codec.ProtocolError as error:
+        except zmtp_codec.ZmtpError as error:
             messages, broken = error.before, error
         if self._decoder.to_say:
             self._say()
         if self._decoder.is_ready:
             self._wire.is_greeted = True
-        cost = REQUEST_COST + len(data)  # covers all messages in `data`; counted with the first
+        incomplete = self._decoder.incomplete or self._decoder.is_in_a_message
+        cost = self._wire.accept(data, len(messages), REQUEST_COST, 0 if broken else incomplete)
         for frames in messages:
-            self._wire.accept(cost)
             self._ask(frames, cost)
             cost = REQUEST_COST
         if broken is not None:
             self._is_broken = True
             self._start(self._end(str(broken), broken.last_words))
-            return
-        self._wire.footprint.begin(self._decoder.incomplete or self._decoder.is_in_a_message)
 
     def lost(self) -> None:
         self._closing = self._lost = True
         self._decoder.clear()
         for line in self._lines.values():
-            for asked in line.leave():
-                self._wire.answered(asked.cost)
+            line.drop()
         self._send_away()
         for line in list(self._early):
             self._ask_again(*self._early.pop(line))
@@ -121,7 +119,6 @@ class ZeromqSession:
     async def _end(self, reason: str, last_words: bytes) -> None:
         """Close the connection after the requests before are answered. End those that wait for a message."""
         log.info("a connection that is not served", extra={"reason": reason})
-        self._wire.footprint.begin(0)
         self._closing = True
         self._send_away()
         await self._wire.all_answered()
@@ -141,7 +138,7 @@ class ZeromqSession:
             self._wire.answered(cost)  # no answer: the client asks another node
             return
         request: Request | None = None
-        if type(frames) is zmtp_codec.TooLarge:
+        if type(frames) is zmtp_codec.OversizedMessage:
             envelope, fields = pubsub_codec.split([*frames, REST])
         else:
             envelope, fields = pubsub_codec.split(frames)
@@ -151,8 +148,19 @@ class ZeromqSession:
                 request = None
         line = self._lines.get(envelope)
         if line is None:
-            line = self._lines[envelope] = Line(envelope, self._begin_with)
-        line.enter(Asked(next(self._numbers), line, request, cost, as_text=len(fields) == 1))
+            line = self._lines[envelope] = RequestLine(self._wire, self._begin_with, self._unread)
+        kind: Any = type(request) if type(request) in TOGETHER else None
+        line.enter(
+            Asked(
+                request,
+                cost,
+                kind,
+                number=next(self._numbers),
+                line=line,
+                envelope=envelope,
+                as_text=len(fields) == 1,
+            )
+        )
 
     def _begin_with(self, asked: Asked) -> bool:
         request = asked.request
@@ -171,26 +179,18 @@ class ZeromqSession:
     def _answer(self, asked: Asked, *fields: bytes) -> None:
         """Answer a request. Without fields no answer is sent, which makes the client repeat the request."""
         line = asked.line
-        asked.answer = b""
+        data = b""
         if fields:
             frames = pubsub_codec.answer(fields, as_text=asked.as_text)
-            asked.answer = zmtp_codec.encode((*line.envelope, *frames))
-            self._kept += len(asked.answer)
-        for each in line.answered():
-            if each.answer:
-                self._kept -= len(each.answer)
-                self._wire.send(each.answer)
-                self._sent(len(each.answer))
-            self._wire.answered(each.cost)
+            data = zmtp_codec.encode((*asked.envelope, *frames))
+        if not line.answer(asked, data):
+            self._lines.pop(asked.envelope, None)
+            self._early.pop(line, None)
         early = self._early.get(line)
-        if early and line.first in early:
-            those = {line.first} if self._kept > MUCH_UNREAD else set(early)
+        if early and (first := line.first) in early:
+            those = {first} if self._unread.kept > MUCH_UNREAD else set(early)
             early -= those
             self._ask_again(*those)
-        line.advance()
-        if line.is_empty:
-            self._lines.pop(line.envelope, None)
-            self._early.pop(line, None)
 
     def _fail(self, asked: Asked, error: Exception) -> None:
         if isinstance(error, NoSuchSubscription):
@@ -224,7 +224,7 @@ class ZeromqSession:
     # Get
 
     def _may_get(self) -> bool:
-        return len(self._gets) < MAX_GETS and self._unread <= MUCH_UNREAD
+        return len(self._gets) < MAX_GETS and not self._unread.is_much
 
     def _get(self, asked: Asked, request: Get, wait: float | None = None) -> None:
         self._gets.add(asked)
@@ -276,22 +276,11 @@ class ZeromqSession:
 
     def _is_early(self, asked: Asked) -> bool:
         """Return whether a request must wait for those before it while enough answers are waiting already."""
-        return self._kept > MUCH_UNREAD and asked.line.first is not asked
+        return self._unread.kept > MUCH_UNREAD and asked.line.first is not asked
 
     def _ask_again(self, *those: Asked) -> None:
         for asked in those:
             heappush(self._again, (asked.number, asked))
-
-    def _sent(self, size: int) -> None:
-        if self._unread <= MUCH_UNREAD < self._unread + size:
-            self._start(self._until_read())
-        self._unread += size
-
-    async def _until_read(self) -> None:
-        """Wait until the client has read its answers, then go on."""
-        await self._wire.writable()
-        self._unread = 0
-        self._go_on()
 
     def _go_on(self) -> None:
         while self._again and self._may_get() and len(self._large) < AT_ONCE:
@@ -300,7 +289,7 @@ class ZeromqSession:
                 self._early.setdefault(asked.line, set()).add(asked)
             else:
                 self._large.add(asked)
-                self._start(self._get_large(asked, asked.request))  # type: ignore[arg-type]
+                self._start(self._get_large(asked, asked.request))
         if not self._again and self._may_get():
             held, self._held = self._held, {}
             for line in held:

@@ -76,6 +76,26 @@ class PublishCall(Call):
         self.publisher_id = publisher_id
         self.count = count
 
+    def place(self, topic_id: int, layout: int, turn: Callable[[], int]) -> None:
+        """Choose partitions by the topic's layout as this node knows it; PostgreSQL checks the layout.
+        Entries that may go to any partition take that of the `turn`."""
+        self.topic_id = topic_id
+        self.layout = layout
+        if self.chosen is not None:
+            self.partitions, self.layout = self.chosen, None
+        elif layout == 1:
+            self.partitions = 1
+        else:
+            default = self.default_partition(layout, turn)
+            if self.keys is None:
+                self.partitions = default
+            else:
+                self.partitions = [default if key is None else partition_of(key, layout) for key in self.keys]
+
+    def default_partition(self, layout: int, turn: Callable[[], int]) -> int:
+        """Return the partition, of so many, for entries without a key."""
+        return 1 + turn() % layout if self.sticky is None else partition_of(self.sticky, layout)
+
 
 class Placed(msgspec.Struct, frozen=True, gc=False):
     """The places of a call's entries: offsets from `offset` on in one partition, without the first `skipped`
@@ -88,7 +108,7 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
     scattered: list[tuple[int, int]] | None = None
 
 
-class _Run:
+class _PartitionRun:
     """The entries of a send for one partition."""
 
     __slots__ = ("base", "bodies", "headers", "keys", "numbers", "partition", "skipped")
@@ -103,7 +123,7 @@ class _Run:
 
 
 # The run of an entry, and the index in it: one place for a call to one partition, else a place per entry.
-_Places = list[tuple[_Run, int]]
+_Places = list[tuple[_PartitionRun, int]]
 
 
 class _Send:
@@ -114,14 +134,14 @@ class _Send:
     def __init__(self, call: PublishCall) -> None:
         self.call = call
         self.length = 0
-        self.runs: dict[int, _Run] = {}
+        self.runs: dict[int, _PartitionRun] = {}
 
     def add(self, call: PublishCall, keyed: bool, headed: bool) -> _Places:
         partitions = call.partitions
         if type(partitions) is int:
             run = self.runs.get(partitions)
             if run is None:
-                run = self.runs[partitions] = _Run(partitions)
+                run = self.runs[partitions] = _PartitionRun(partitions)
             places = [(run, len(run.bodies))]
             run.bodies += call.bodies
             if keyed:
@@ -133,7 +153,7 @@ class _Send:
         else:
             places = []
             for i, partition in enumerate(partitions):  # type: ignore[arg-type]
-                run = self.runs.setdefault(partition, _Run(partition))
+                run = self.runs.setdefault(partition, _PartitionRun(partition))
                 places.append((run, len(run.bodies)))
                 run.bodies.append(call.bodies[i])
                 run.numbers.append(self.length + i)

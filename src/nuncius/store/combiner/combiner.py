@@ -203,7 +203,9 @@ class Combiner(Generic[C]):
         lost: OutcomeUnknown | None = None  # set once the rest of the batch may have been carried out
         while batch := self._not_detoured(batch, wait):
             try:
-                connection = await lane.connection()
+                connection = lane.live
+                if connection is None or connection.is_closed():
+                    connection = await lane.connection()
             except StoreUnavailable as error:
                 answers += [(call, lost or error) for call in batch]
                 break

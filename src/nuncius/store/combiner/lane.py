@@ -32,7 +32,8 @@ class Lane:
         self._connector = connector
         self._patience = patience
         self._settings = settings
-        self._connection: Connection | None = None
+        self.live: Connection | None = None
+        """The connection, if there is one; it may have closed since."""
         self._connecting: asyncio.Task[None] | None = None
         self._lost_at = 0.0
         self._problem = ""
@@ -45,9 +46,8 @@ class Lane:
 
     async def connection(self) -> Connection:
         """Return the live connection. Wait while it is being restored."""
-        connection = self._connection
-        if connection is not None and not connection.is_closed():
-            return connection
+        if self.live is not None and not self.live.is_closed():
+            return self.live
         loop = asyncio.get_running_loop()
         if self._connecting is None or self._connecting.done():
             self.discard()
@@ -55,31 +55,31 @@ class Lane:
             self._connecting = loop.create_task(self._connect())
         left = self._lost_at + self._patience - loop.time()
         await asyncio.wait([self._connecting], timeout=max(left, 0))
-        if self._connection is None:
+        if self.live is None:
             raise self._refusal or not_answered(self._patience, self._connector.problem or self._problem)
-        return self._connection
+        return self.live
 
     def discard(self) -> None:
         """Forget a connection that failed."""
-        if self._connection is not None:
-            self._connection.terminate()
-            self._connection = None
+        if self.live is not None:
+            self.live.terminate()
+            self.live = None
 
     async def close(self) -> None:
         if self._connecting is not None:
             self._connecting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._connecting
-        if self._connection is not None:
+        if self.live is not None:
             with contextlib.suppress(*CONNECTING_ERRORS):
-                await self._connection.close(timeout=2)
-            self._connection = None
+                await self.live.close(timeout=2)
+            self.live = None
 
     async def _connect(self) -> None:
         complained = False
         while True:
             try:
-                self._connection = await self._connector.connect(self.name, self._settings)
+                self.live = await self._connector.connect(self.name, self._settings)
             except StoreUnavailable as error:
                 self._refusal = error
                 return

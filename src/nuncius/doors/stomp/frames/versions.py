@@ -7,12 +7,16 @@ an older version; then the nearest possible text is sent.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import Any
 
 
-class ProtocolError(Exception):
-    """Invalid or forbidden bytes. The connection must end."""
+class StompError(Exception):
+    """Invalid or forbidden bytes. The connection must end. `before` are the frames that were complete before
+    them."""
+
+    before: Sequence[Any] = ()
 
 
 class Version(StrEnum):
@@ -54,7 +58,7 @@ def unescape(text: str, version: Version) -> str:
 
     def plain(found: re.Match[str]) -> str:
         if found[1] not in unescaped:
-            raise ProtocolError(f"{found[0]!r} is no escape sequence of STOMP {version}")
+            raise StompError(f"{found[0]!r} is no escape sequence of STOMP {version}")
         return unescaped[found[1]]
 
     return _ESCAPED.sub(plain, text)

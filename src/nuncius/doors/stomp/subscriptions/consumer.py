@@ -5,16 +5,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nuncius.broker import Broker
-from nuncius.doors.stomp.background import Background
-from nuncius.doors.stomp.carrier import Carrier
+from nuncius.broker.background.tasks import BackgroundWork
 from nuncius.doors.stomp.frames.versions import Version
+from nuncius.doors.wire import Wire
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Consumer:
     broker: Broker
-    carrier: Carrier
-    background: Background
+    carrier: Wire
+    background: BackgroundWork
     ended: Callable[[Exception], None]
     """Called when the subscription fails."""
     version: Version

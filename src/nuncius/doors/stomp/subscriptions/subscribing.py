@@ -5,8 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from nuncius.broker import Broker
-from nuncius.doors.stomp.background import Background
-from nuncius.doors.stomp.carrier import Carrier
+from nuncius.broker.background.tasks import BackgroundWork
 from nuncius.doors.stomp.destinations import Destination, parse
 from nuncius.doors.stomp.errors import Refused
 from nuncius.doors.stomp.frames.codec import Frame
@@ -17,6 +16,7 @@ from nuncius.doors.stomp.introduction import Introduction
 from nuncius.doors.stomp.subscriptions.consumer import Consumer
 from nuncius.doors.stomp.subscriptions.queue_subscription import QueueSubscription
 from nuncius.doors.stomp.subscriptions.topic_subscription import TopicSubscription
+from nuncius.doors.wire import Wire
 
 MAX_SUBSCRIPTIONS = 1000  # of a connection
 MAX_PREFETCH = 10_000
@@ -61,9 +61,9 @@ class Subscribing:
     def __init__(
         self,
         broker: Broker,
-        carrier: Carrier,
+        carrier: Wire,
         introduction: Introduction,
-        background: Background,
+        background: BackgroundWork,
         ended: Callable[[Exception], None],
     ) -> None:
         self._version = introduction.version

@@ -1,4 +1,5 @@
-"""The Telesto port. The first bytes of a connection tell which of its three framings it uses."""
+"""The port that Telesto's clients and native clients share. The first bytes of a connection tell which of its
+three framings it uses."""
 
 import logging
 
