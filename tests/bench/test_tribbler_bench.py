@@ -13,7 +13,7 @@ from nuncius.bench import tribbler
 from nuncius.bench.load import tribbler as tribbler_load
 from nuncius.bench.ring.data import Seeds, graph
 from nuncius.doors.tribbler.rpc_client import RpcClient
-from nuncius.ring.ring import Ring, RingPlace
+from nuncius.ring.ring import NodePlace, Ring
 
 
 def test_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +49,7 @@ def test_the_graph() -> None:
 async def test_the_loads(dsn: str) -> None:
     """Each load does what it says with data that was put straight into the store."""
     async with running_ring([dsn]) as ring:
-        whole = Ring([RingPlace(1, ring.nodes[0])])
+        whole = Ring([NodePlace(1, ring.nodes[0])])
         async with Seeds(whole, {ring.nodes[0]: dsn}) as seeds:
             await seeds.users(["a", "b"])
             await seeds.posts("a", list(range(1, 130)))

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from nuncius.ring.lease_clock import Clock
-from nuncius.ring.peers import KeyFound, Registered, Unreached
-from nuncius.ring.ring import Range, Ring, RingPlace
+from nuncius.ring.peers import FoundKey, Registered, Unreached
+from nuncius.ring.ring import HashRange, NodePlace, Ring
 from nuncius.ring.settings import RingSettings
 from nuncius.ring.storage_node import StorageNode
 from nuncius.ring.storage_ring import RingStorage
@@ -54,7 +54,7 @@ class Peer:
 
     async def read(
         self, lists: bool, keys: Sequence[str], wants: Sequence[bool], client: str
-    ) -> Sequence[KeyFound]:
+    ) -> Sequence[FoundKey]:
         node = await self._there("read")
         found = await node.storage.read_for(lists, keys, wants, client)
         await self._network.travel()
@@ -76,19 +76,19 @@ class Peer:
         await self._network.travel()
         return True
 
-    async def register(self, places: Sequence[RingPlace]) -> Registered:
+    async def register(self, places: Sequence[NodePlace]) -> Registered:
         return (await self._there("register")).register(places)
 
     async def ring(self) -> Ring | None:
         return (await self._there("ring")).storage.ring
 
-    async def join(self, places: Sequence[RingPlace]) -> Ring:
+    async def join(self, places: Sequence[NodePlace]) -> Ring:
         return await (await self._there("join")).handover.join(places)
 
     async def hand_over(self, ring: Ring) -> None:
         await (await self._there("hand over")).handover.change(ring)
 
-    async def take(self, forget: Sequence[Range], rows: Sequence[KeyRow]) -> None:
+    async def take(self, forget: Sequence[HashRange], rows: Sequence[KeyRow]) -> None:
         await (await self._there("take")).handover.take(forget, rows)
 
 

@@ -8,7 +8,7 @@ import pytest
 from cluster.lease_time import ManualClock, settle
 from nuncius.ring import lease_queries
 from nuncius.ring.lease_queries import Queries
-from nuncius.ring.leases import MARK_SECONDS, KeyLeases
+from nuncius.ring.leases import MARK_SECONDS, GrantedLeases
 
 
 class Holders:
@@ -28,7 +28,7 @@ class World:
         self.clock = ManualClock()
         self.holders = Holders()
         self.notes: list[float] = []
-        self.leases = KeyLeases(self.clock, self.holders.revoke, self.note, noted=noted, most=most)
+        self.leases = GrantedLeases(self.clock, self.holders.revoke, self.note, noted=noted, most=most)
         self.written: list[str] = []
 
     async def note(self, until: float) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from nuncius.ring.ring import SIZE, Ring, RingPlace, fnv1, group_of, hash_of, more_ids
+from nuncius.ring.ring import SIZE, NodePlace, Ring, fnv1, group_of, hash_of, more_ids
 
 VECTORS = {
     "bubble": 3835649095,
@@ -16,7 +16,7 @@ VECTORS = {
     "dga": 412430291,
     "bryant": 1944341057,
 }
-NOBODYS = Ring([RingPlace(0, "nobody")])  # who is in another one has to hand over to this one all there is
+NOBODYS = Ring([NodePlace(0, "nobody")])  # who is in another one has to hand over to this one all there is
 ids = some.lists(some.integers(0, SIZE - 1), min_size=1, max_size=8, unique=True)
 
 
@@ -36,7 +36,7 @@ def test_groups() -> None:
 
 def test_owners() -> None:
     """The first id at or after the hash; after the highest id the lowest."""
-    ring = Ring([RingPlace(19200, "n20"), RingPlace(10555, "n9")])
+    ring = Ring([NodePlace(19200, "n20"), NodePlace(10555, "n9")])
     owners = {hashed: ring.owner_of(hashed) for hashed in (0, 10555, 10556, 13232, 19200, 19201, SIZE - 1)}
     assert owners == {
         0: "n9",
@@ -53,11 +53,11 @@ def test_owners() -> None:
 
 def test_an_id_belongs_to_one_node() -> None:
     """Who had an id first keeps it."""
-    ring = Ring([RingPlace(7, "a"), RingPlace(7, "b")])
-    assert ring.places == [RingPlace(7, "a")]
-    assert ring.with_places([RingPlace(7, "c"), RingPlace(8, "c")]).places == [
-        RingPlace(7, "a"),
-        RingPlace(8, "c"),
+    ring = Ring([NodePlace(7, "a"), NodePlace(7, "b")])
+    assert ring.places == [NodePlace(7, "a")]
+    assert ring.with_places([NodePlace(7, "c"), NodePlace(8, "c")]).places == [
+        NodePlace(7, "a"),
+        NodePlace(8, "c"),
     ]
 
 
@@ -68,7 +68,7 @@ def test_many_ids_share_better() -> None:
     assert len(set(more_ids(7, 100))) == 100
 
     def largest_share(count: int) -> float:
-        ring = Ring([RingPlace(each, str(n)) for n in (11, 12, 13) for each in more_ids(n, count)])
+        ring = Ring([NodePlace(each, str(n)) for n in (11, 12, 13) for each in more_ids(n, count)])
         sizes = [sum(r.last - r.first + 1 for r, _ in ring.moved(NOBODYS, node)) for node in ring.nodes]
         assert sum(sizes) == SIZE
         return max(sizes) / SIZE
@@ -79,8 +79,8 @@ def test_many_ids_share_better() -> None:
 @given(ids, ids)
 def test_moves(before: list[int], added: list[int]) -> None:
     """What a node hands over is what it owned and does not own in the new ring, and nothing else."""
-    ring = Ring([RingPlace(each, f"n{n % 3}") for n, each in enumerate(before)])
-    new = ring.with_places([RingPlace(each, "new") for each in added])
+    ring = Ring([NodePlace(each, f"n{n % 3}") for n, each in enumerate(before)])
+    new = ring.with_places([NodePlace(each, "new") for each in added])
     assert new.version == ring.version + 1
     borders = {0, SIZE - 1, *before, *added, *(each + 1 for each in (*before, *added) if each + 1 < SIZE)}
     for node in ring.nodes:

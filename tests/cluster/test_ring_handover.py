@@ -13,9 +13,9 @@ from nuncius.ring import handover as ring_handover
 from nuncius.ring.handover import CannotJoin
 from nuncius.ring.lease_clock import Clock
 from nuncius.ring.peers import Unreached
-from nuncius.ring.ring import Ring, RingPlace, more_ids
+from nuncius.ring.ring import NodePlace, Ring, more_ids
 from nuncius.ring.settings import RingSettings
-from nuncius.ring.storage import StorageError, StorageStatus
+from nuncius.ring.storage import KeyStatus, StorageError
 from nuncius.ring.storage_node import StorageNode
 from nuncius.ring.storage_ring import RingStorage
 from nuncius.store.calls.keys import ReadCall
@@ -77,7 +77,7 @@ async def test_a_node_takes_over_its_keys(dsns: list[str], monkeypatch: pytest.M
         for name in ("n0", "n1"):
             left += (await network.nodes[name].query("select count(*) from nuncius.key_values"))[0][0]
         assert left == len([key for key in keys[::2] if key not in moved])
-        assert await nodes[0].append(moved[0], "c") is StorageStatus.OK
+        assert await nodes[0].append(moved[0], "c") is KeyStatus.OK
         assert "c" in await new.storage.get_list(moved[0])
 
 
@@ -98,7 +98,7 @@ async def test_leases_end_before_keys_move(dsns: list[str]) -> None:
     of what is about to move."""
     network, clock = Network(), ManualClock()
     async with ring(network, dsns[:2], clock) as nodes, newcomer(network, dsns[2], clock) as new:
-        places = [RingPlace(each, "new") for each in _ids()]
+        places = [NodePlace(each, "new") for each in _ids()]
         assert nodes[0].ring is not None
         after = nodes[0].ring.with_places(places)
         key = next(
@@ -168,11 +168,11 @@ async def test_joining_that_fails_for_good(dsns: list[str], monkeypatch: pytest.
     async with ring(network, dsns[:2]) as nodes:
         handover = network.nodes["n0"].handover
         with pytest.raises(Unreached, match="nowhere"):
-            await handover.join([RingPlace(5, "nowhere")])
+            await handover.join([NodePlace(5, "nowhere")])
         async with newcomer(network, dsns[2]) as new:
             monkeypatch.setattr(new.handover, "take", _fail)
             with pytest.raises(StorageError, match="not now"):
-                await handover.join([RingPlace(5, "new")])
+                await handover.join([NodePlace(5, "new")])
         assert [each.ring.version for each in nodes if each.ring] == [1, 1]
         await check(nodes[1], await fill(nodes, 40))
 
@@ -213,7 +213,7 @@ async def test_a_look_that_takes_long(dsns: list[str], monkeypatch: pytest.Monke
     network = Network()
     async with ring(network, dsns[:2]) as nodes, newcomer(network, dsns[2]) as new:
         assert nodes[1].ring is not None
-        after = nodes[1].ring.with_places([RingPlace(each, "new") for each in _ids()])
+        after = nodes[1].ring.with_places([NodePlace(each, "new") for each in _ids()])
         names = [key_of(nodes[1], 1, n) for n in range(200)]
         moved = [name for name in names if after.owner(name) == "new"][:2]
         for key in moved:
@@ -239,17 +239,17 @@ async def test_what_cannot_join(dsns: list[str]) -> None:
     async with ring(network, dsns[:2]) as nodes, newcomer(network, dsns[2]) as new:
         handover = network.nodes["n0"].handover
         with pytest.raises(CannotJoin, match="is taken"):
-            await handover.join([RingPlace(nodes[0].ring.places[0].node_id, "x")])  # type: ignore[union-attr]
+            await handover.join([NodePlace(nodes[0].ring.places[0].node_id, "x")])  # type: ignore[union-attr]
         with pytest.raises(CannotJoin, match="with other ids"):
-            await handover.join([RingPlace(1, "n1")])
+            await handover.join([NodePlace(1, "n1")])
         with pytest.raises(CannotJoin, match="n1 is not the master of a ring"):
-            await network.nodes["n1"].handover.join([RingPlace(1, "x")])
+            await network.nodes["n1"].handover.join([NodePlace(1, "x")])
         with pytest.raises(CannotJoin, match="not complete"):
-            await new.handover.join([RingPlace(1, "x")])
+            await new.handover.join([NodePlace(1, "x")])
         with pytest.raises(CannotJoin, match="in no ring"):
-            await new.handover.change(Ring([RingPlace(1, "x")], 5))
+            await new.handover.change(Ring([NodePlace(1, "x")], 5))
         with pytest.raises(CannotJoin, match="not finished"):
-            await handover.change(Ring([RingPlace(1, "x")], 1))
+            await handover.change(Ring([NodePlace(1, "x")], 1))
         with pytest.raises(CannotJoin, match="in a ring already"):
             await handover.take([], [])
 
@@ -262,7 +262,7 @@ async def test_adding_a_node_under_load(dsns: list[str], seed: int) -> None:
     clock = FastClock(20)
     async with ring(network, dsns[:2], clock) as nodes, newcomer(network, dsns[2], clock) as new:
         keys = [f"{n}user{n}:x" for n in range(6)]
-        places = [RingPlace(each, "new") for each in _ids()]
+        places = [NodePlace(each, "new") for each in _ids()]
         assert nodes[0].ring is not None
         after = nodes[0].ring.with_places(places)
         assert {after.owner(key) for key in keys} >= {"new"}
@@ -284,7 +284,7 @@ async def test_adding_a_node_under_load(dsns: list[str], seed: int) -> None:
             while not joined.is_set() or n < 5:
                 n += 1
                 await histories[key].write(f"{name} {n}", each.put(key, f"{name} {n}"))
-                assert await each.append(f"{key}-list", f"{name} {n}") is StorageStatus.OK
+                assert await each.append(f"{key}-list", f"{name} {n}") is KeyStatus.OK
                 appended[key].append(f"{name} {n}")
 
         async def join() -> None:

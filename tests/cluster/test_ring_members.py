@@ -9,14 +9,14 @@ import pytest
 from cluster.storage_world import Network, node
 from nuncius.ring import members as ring_members
 from nuncius.ring.members import CannotRegister, Master
-from nuncius.ring.ring import Ring, RingPlace
+from nuncius.ring.ring import NodePlace, Ring
 from nuncius.ring.settings import RingSettings
 from nuncius.ring.storage_node import StorageNode
 from racing import until
 
 
-def places(*ids: int, at: str) -> list[RingPlace]:
-    return [RingPlace(each, at) for each in ids]
+def places(*ids: int, at: str) -> list[NodePlace]:
+    return [NodePlace(each, at) for each in ids]
 
 
 def test_a_master_alone() -> None:
@@ -33,7 +33,7 @@ def test_nodes_register() -> None:
     assert [master.register(places(2, at="a")).ready for _ in range(3)] == [False] * 3
     answer = master.register(places(3, 4, at="b"))
     assert answer.ready
-    assert list(answer.places) == [RingPlace(1, "m"), RingPlace(2, "a"), RingPlace(3, "b"), RingPlace(4, "b")]
+    assert list(answer.places) == [NodePlace(1, "m"), NodePlace(2, "a"), NodePlace(3, "b"), NodePlace(4, "b")]
     assert master.register(places(2, at="a")) == answer
 
 
@@ -64,32 +64,32 @@ def test_another_id() -> None:
     with pytest.raises(CannotRegister, match="1 is taken"):
         master.register(places(1, at="a"))
     assert list(master.register(places(2, at="b")).places) == [
-        RingPlace(1, "m"),
-        RingPlace(2, "b"),
-        RingPlace(5, "a"),
+        NodePlace(1, "m"),
+        NodePlace(2, "b"),
+        NodePlace(5, "a"),
     ]
 
 
 def test_a_ring_comes_back_as_it_was() -> None:
     """The nodes that it began with bring those along that were added later; other nodes make another ring."""
-    before = Ring([RingPlace(1, "m"), RingPlace(2, "a"), RingPlace(3, "added")], 2)
+    before = Ring([NodePlace(1, "m"), NodePlace(2, "a"), NodePlace(3, "added")], 2)
     master = Master(places(1, at="m"), 2, before, 2)
     assert master.register(places(2, at="a")).ready
     assert master.ring is before
     master = Master(places(1, at="m"), 2, before, 2)
     assert master.register(places(5, at="b")).ready
     assert master.ring is not None
-    assert (list(master.ring.places), master.ring.version) == ([RingPlace(1, "m"), RingPlace(5, "b")], 3)
+    assert (list(master.ring.places), master.ring.version) == ([NodePlace(1, "m"), NodePlace(5, "b")], 3)
     master = Master(places(9, at="m"), 2, before, 2)
     master.register(places(2, at="a"))
     assert master.ring is not None
-    assert list(master.ring.places) == [RingPlace(2, "a"), RingPlace(9, "m")]
+    assert list(master.ring.places) == [NodePlace(2, "a"), NodePlace(9, "m")]
 
 
 def test_a_ring_of_another_size() -> None:
     """A node that was in a larger ring is alone when it is started alone; who names as many nodes as the ring
     has by now means that ring, whoever was its master."""
-    before = Ring([RingPlace(1, "m"), RingPlace(2, "a"), RingPlace(3, "added")], 2)
+    before = Ring([NodePlace(1, "m"), NodePlace(2, "a"), NodePlace(3, "added")], 2)
     for began_with in (0, 2):
         master = Master(places(1, at="m"), 1, before, began_with)
         assert master.ring is not None
@@ -102,7 +102,7 @@ def test_a_ring_of_another_size() -> None:
     assert master.ring is before
 
 
-async def entered(made: StorageNode, name: str) -> Sequence[RingPlace]:
+async def entered(made: StorageNode, name: str) -> Sequence[NodePlace]:
     return (await made.enter(name)).places
 
 
@@ -117,17 +117,17 @@ async def test_nodes_wait_for_each_other(dsns: list[str], monkeypatch: pytest.Mo
         asking = asyncio.ensure_future(second.storage.get("k"))
         await until(lambda: network.calls["register"] >= 2)
         first = await stack.enter_async_context(node(network, dsns[0], "n0", RingSettings(10, 3)))
-        assert first.register([RingPlace(1, "x")]).ready is False
+        assert first.register([NodePlace(1, "x")]).ready is False
         entering.append(asyncio.ensure_future(entered(first, "n0")))
         await until(lambda: network.calls["register"] >= 6)
-        assert second.register([RingPlace(1, "x")]).ready is False
+        assert second.register([NodePlace(1, "x")]).ready is False
         assert not any(each.done() for each in entering)
         third = await stack.enter_async_context(node(network, dsns[2], "n2", RingSettings(30, 1, "n0", 2)))
         found = [await entered(third, "n2"), *await asyncio.gather(*entering)]
         assert found[0] == found[1] == found[2]
         assert [place.host_port for place in found[0]].count("n2") == 2
         assert await asking is None
-        assert second.register([RingPlace(1, "x")]).places == found[0]
+        assert second.register([NodePlace(1, "x")]).places == found[0]
 
 
 async def test_a_master_that_was_away(dsns: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ async def test_a_node_alone_again(dsns: list[str]) -> None:
         await asyncio.gather(first.enter("n0"), second.enter("n1"))
     for n, node_id in enumerate((10, 20)):
         async with node(network, dsns[n], f"n{n}", RingSettings(node_id)) as alone:
-            assert await entered(alone, f"n{n}") == [RingPlace(node_id, f"n{n}")]
+            assert await entered(alone, f"n{n}") == [NodePlace(node_id, f"n{n}")]
 
 
 async def test_a_node_that_is_not_of_the_ring(dsns: list[str]) -> None:
@@ -188,7 +188,7 @@ async def test_a_refusal_ends_the_trying(dsns: list[str]) -> None:
 def _has_master(made: StorageNode) -> bool:
     """Whether it takes registrations: a second one of the same node is not refused."""
     try:
-        made.register([RingPlace(10, "x")])
+        made.register([NodePlace(10, "x")])
     except CannotRegister:
         return True
     return False

@@ -14,9 +14,9 @@ from nuncius.ring import owner as storage_owner
 from nuncius.ring import ownership as storage_ownership
 from nuncius.ring import ring
 from nuncius.ring.ownership import OwnedByAnother, Ownership
-from nuncius.ring.peers import KeyFound
+from nuncius.ring.peers import FoundKey
 from nuncius.ring.settings import RingSettings
-from nuncius.ring.storage import KeyRefused, Post, StorageStatus
+from nuncius.ring.storage import KeyRefused, KeyStatus, Post
 from nuncius.ring.storage_node import StorageNode
 from nuncius.ring.storage_ring import RingStorage
 from nuncius.store.calls.keys import ReadCall
@@ -72,17 +72,17 @@ async def test_lists(either: RingStorage) -> None:
     """An item is in a list once, in the order of appending; what is not there cannot be removed."""
     assert await either.find_lists(["dga:l"]) == [None]
     assert await either.get_list("dga:l") == []
-    assert await either.remove("dga:l", "a") is StorageStatus.KEY_NOT_FOUND
-    assert await either.append("dga:l", "b") is StorageStatus.OK
-    assert await either.append("dga:l", "a") is StorageStatus.OK
-    assert await either.append("dga:l", "b") is StorageStatus.ITEM_EXISTS
+    assert await either.remove("dga:l", "a") is KeyStatus.KEY_NOT_FOUND
+    assert await either.append("dga:l", "b") is KeyStatus.OK
+    assert await either.append("dga:l", "a") is KeyStatus.OK
+    assert await either.append("dga:l", "b") is KeyStatus.ITEM_EXISTS
     assert await either.get_list("dga:l") == ["b", "a"]
-    assert await either.remove("dga:l", "b") is StorageStatus.OK
-    assert await either.remove("dga:l", "b") is StorageStatus.ITEM_NOT_FOUND
-    assert await either.append("dga:l", "b") is StorageStatus.OK
+    assert await either.remove("dga:l", "b") is KeyStatus.OK
+    assert await either.remove("dga:l", "b") is KeyStatus.ITEM_NOT_FOUND
+    assert await either.append("dga:l", "b") is KeyStatus.OK
     assert await either.get_lists(["dga:l", "none"]) == [["a", "b"], []]
     for item in ("a", "b"):
-        assert await either.remove("dga:l", item) is StorageStatus.OK
+        assert await either.remove("dga:l", item) is KeyStatus.OK
     assert await either.find_lists(["dga:l"]) == [[]]
     assert await either.get("dga:l") is None
 
@@ -110,8 +110,8 @@ async def test_an_answer_is_the_callers_own(storage: RingStorage) -> None:
 async def test_any_bytes(either: RingStorage, text: str) -> None:
     """Keys, values and items are any bytes."""
     await either.put(text, text)
-    assert await either.append(text, text) is StorageStatus.OK
-    assert await either.append(text, text) is StorageStatus.ITEM_EXISTS
+    assert await either.append(text, text) is KeyStatus.OK
+    assert await either.append(text, text) is KeyStatus.ITEM_EXISTS
     assert (await either.get(text), await either.get_list(text)) == (text, [text])
     await either.put_and_publish(Post(f"{text}:p", text, f"{text}:l", text, b"\xff"))
     assert await either.get(f"{text}:p") == text
@@ -150,7 +150,7 @@ async def test_keys_that_cannot_be(either: RingStorage, monkeypatch: pytest.Monk
     assert await either.get(long) is None
     assert await either.get_list(long) == []
     assert await either.get_many(["k", long]) == ["v", None]
-    assert await either.read_for(False, [long], [True], "somebody") == [KeyFound(None)]
+    assert await either.read_for(False, [long], [True], "somebody") == [FoundKey(None)]
     with pytest.raises(KeyRefused, match="1024 bytes"):
         await either.append(long, "v")
 
@@ -256,7 +256,7 @@ async def test_no_lease_of_what_changes_while_others_are_looked_up(
             await until(lambda: held_up)
         await made.storage.put("hot", "new")
         made.keys.read_soon(held_up[0])
-        assert await reading == [KeyFound("old"), KeyFound("v", 5)]
+        assert await reading == [FoundKey("old"), FoundKey("v", 5)]
 
 
 async def test_no_lease_without_a_note(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:

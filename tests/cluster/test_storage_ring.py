@@ -10,7 +10,7 @@ from cluster.storage_history import History
 from cluster.storage_world import Network, key_of, ring
 from nuncius.ring import storage_ring
 from nuncius.ring.peers import Unreached
-from nuncius.ring.storage import KeyRefused, Post, StorageStatus
+from nuncius.ring.storage import KeyRefused, KeyStatus, Post
 from nuncius.ring.storage_ring import RingStorage
 from nuncius.store.calls.keys import PUT
 from racing import until
@@ -24,8 +24,8 @@ async def test_every_node_sees_every_key(dsns: list[str]) -> None:
         keys = [key_of(nodes[0], owner, n) for owner in range(3) for n in range(3)]
         for n, key in enumerate(keys):
             await nodes[n % 3].put(key, f"value of {key}")
-            assert await nodes[(n + 1) % 3].append(key, "item") is StorageStatus.OK
-            assert await nodes[n % 3].append(key, "item") is StorageStatus.ITEM_EXISTS
+            assert await nodes[(n + 1) % 3].append(key, "item") is KeyStatus.OK
+            assert await nodes[n % 3].append(key, "item") is KeyStatus.ITEM_EXISTS
         for node in nodes:
             assert await node.get_many([*keys, "nobody:x"]) == [*(f"value of {key}" for key in keys), None]
             assert await node.get_lists([*keys, "nobody:x"]) == [["item"]] * 9 + [[]]
@@ -225,7 +225,7 @@ async def test_all_append_at_once(dsns: list[str]) -> None:
         async def work(node: RingStorage, name: int) -> None:
             for n in range(40):
                 for key in keys:
-                    assert await node.append(key, f"{name} {n}") is StorageStatus.OK
+                    assert await node.append(key, f"{name} {n}") is KeyStatus.OK
                     assert f"{name} {n}" in await node.get_list(key)
 
         await asyncio.gather(*(work(node, n) for n, node in enumerate(nodes)))

@@ -13,7 +13,7 @@ from nuncius.ring.storage import KeyRefused, Post
 from nuncius.ring.tribbler.model import (
     CHUNK,
     LIMIT,
-    Tribble,
+    StoredTribble,
     TribbleStatus,
     chunk_key,
     decode_tribble,
@@ -309,7 +309,7 @@ async def fill(ring: World, amounts: dict[str, int], choice: random.Random) -> d
     for user, amount in amounts.items():
         posted[user] = times = sorted(choice.sample(range(1, 10_000), amount))
         for n, time in enumerate(times):
-            value = encode_tribble(Tribble(user, time, str(n)))
+            value = encode_tribble(StoredTribble(user, time, str(n)))
             post = Post(post_key(user, time), value.decode(), posts_key(user, n // CHUNK), item(time), value)
             work.append(storage.put_and_publish(post))
         if times:

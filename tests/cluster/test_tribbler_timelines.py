@@ -13,7 +13,7 @@ from nuncius.ring.storage import OwnerSilent
 from nuncius.ring.tribbler import recent as tribbler_recent
 from nuncius.ring.tribbler.model import LIMIT, timeline_key
 from nuncius.ring.tribbler.recent import Posts, Recent
-from nuncius.ring.tribbler.timelines import PROGRESS, Timeline, TimelinesProgress
+from nuncius.ring.tribbler.timelines import PROGRESS, Timeline, TimelineProgress
 
 AUTHORS = [f"author-{n}" for n in range(30)]
 
@@ -161,7 +161,7 @@ async def test_a_run_that_ends_meanwhile(ring: World, monkeypatch: pytest.Monkey
         value = await get(key)
         monkeypatch.undo()
         made = await make_timeline(ring, run=2)
-        progress = TimelinesProgress(made.lineage, made.run, made.at)
+        progress = TimelineProgress(made.lineage, made.run, made.at)
         await storage.put(PROGRESS, msgspec.json.encode(progress).decode())
         return value
 
@@ -188,14 +188,14 @@ async def test_progress(ring: World) -> None:
     await post(ring, 20, ["stranger"])
     later = await positions(ring)
     for progress, expected in [
-        (TimelinesProgress("lineage", 3, later), later),
-        (TimelinesProgress("lineage", 1, later), made.at),
-        (TimelinesProgress("another", 3, later), made.at),
+        (TimelineProgress("lineage", 3, later), later),
+        (TimelineProgress("lineage", 1, later), made.at),
+        (TimelineProgress("another", 3, later), made.at),
         (None, made.at),
     ]:
         assert made.position(progress) == expected
     await ring.first.ring_storage.put(
-        PROGRESS, msgspec.json.encode(TimelinesProgress("lineage", 3, later)).decode()
+        PROGRESS, msgspec.json.encode(TimelineProgress("lineage", 3, later)).decode()
     )
     await post(ring, 2)
     assert await keys_read(ring) == 4

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from nuncius.ring.lease_clock import Clock
-from nuncius.ring.leases import KeyLeases
+from nuncius.ring.leases import GrantedLeases
 from nuncius.ring.owner import Owner
-from nuncius.ring.peers import KeyFound
-from nuncius.ring.ring import Ring, RingPlace
-from nuncius.ring.storage import Post, StorageStatus
+from nuncius.ring.peers import FoundKey
+from nuncius.ring.ring import NodePlace, Ring
+from nuncius.ring.storage import KeyStatus, Post
 from nuncius.ring.storage_ring import RingStorage
 from nuncius.ring.tribbler.local import LocalPosts
 from nuncius.ring.tribbler.model import user_key
@@ -45,11 +45,11 @@ class CountingStorage:
         self.calls["get_list"] += 1
         return await self._storage.get_list(key)
 
-    async def append(self, key: str, item: str) -> StorageStatus:
+    async def append(self, key: str, item: str) -> KeyStatus:
         self.calls["append"] += 1
         return await self._storage.append(key, item)
 
-    async def remove(self, key: str, item: str) -> StorageStatus:
+    async def remove(self, key: str, item: str) -> KeyStatus:
         self.calls["remove"] += 1
         return await self._storage.remove(key, item)
 
@@ -76,7 +76,7 @@ class DirectPeer:
 
     async def read(
         self, lists: bool, keys: Sequence[str], wants: Sequence[bool], client: str
-    ) -> Sequence[KeyFound]:
+    ) -> Sequence[FoundKey]:
         return await self._storage.read_for(lists, keys, wants, client)
 
     async def write(self, kind: int, key: str, item: str, mention: Mention | None) -> int:
@@ -97,7 +97,7 @@ class Node:
         async def note(_: float) -> None: ...
 
         keys = Keys(store)
-        owner = Owner(keys, KeyLeases(clock, revoke, note))
+        owner = Owner(keys, GrantedLeases(clock, revoke, note))
         connect: Callable[[str], DirectPeer] = lambda other: DirectPeer(world.nodes[other].ring_storage)  # noqa: E731
         self.name = name
         self.store = store
@@ -135,7 +135,7 @@ class World:
 async def world(dsns: Sequence[str], *, timelines_from: int = 200) -> AsyncIterator[World]:
     """A ring whose nodes share the circle evenly."""
     made = World()
-    places = [RingPlace((n + 1) * (2**32 // len(dsns)) - 1, f"node-{n}") for n in range(len(dsns))]
+    places = [NodePlace((n + 1) * (2**32 // len(dsns)) - 1, f"node-{n}") for n in range(len(dsns))]
     stores = [Store(dsn) for dsn in dsns]
     await asyncio.gather(*(store.open() for store in stores))
     try:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from nuncius.ring.members import RETRY_SECONDS, RING, ring_note
 from nuncius.ring.owner import Owner
 from nuncius.ring.peers import Connect
-from nuncius.ring.ring import Range, Ring, RingPlace
+from nuncius.ring.ring import HashRange, NodePlace, Ring
 from nuncius.ring.storage import OwnerSilent, StorageError
 from nuncius.ring.storage_ring import RingStorage
 from nuncius.store.calls.keys import KeyRow, Keys
@@ -48,7 +48,7 @@ class Handover:
         self._changing = asyncio.Lock()
         self._joining = asyncio.Lock()
 
-    async def join(self, places: Sequence[RingPlace]) -> Ring:
+    async def join(self, places: Sequence[NodePlace]) -> Ring:
         """Admit a node, as the master. Return the ring when every node has it."""
         async with self._joining:
             ring = self._storage.ring
@@ -97,7 +97,7 @@ class Handover:
                 await self._commit(new, [(stretch.first, stretch.last) for stretch, _ in moves])
                 self._storage.enter(new)
 
-    async def _send(self, target: str, stretches: Sequence[Range]) -> None:
+    async def _send(self, target: str, stretches: Sequence[HashRange]) -> None:
         peer = self._connect(target)
         await peer.take(stretches, [])
         for stretch in stretches:
@@ -118,14 +118,14 @@ class Handover:
             else:
                 return
 
-    async def take(self, forget: Sequence[Range], rows: Sequence[KeyRow]) -> None:
+    async def take(self, forget: Sequence[HashRange], rows: Sequence[KeyRow]) -> None:
         """Store keys that the new node will own."""
         if self._storage.ring is not None:
             raise CannotJoin("this node is in a ring already")
         await self._keys.adopt([(stretch.first, stretch.last) for stretch in forget], rows)
 
 
-async def join(me: Sequence[RingPlace], master: str, connect: Connect) -> Ring:
+async def join(me: Sequence[NodePlace], master: str, connect: Connect) -> Ring:
     """Ask the master every second to admit the new node."""
     complained = False
     while True:

@@ -40,7 +40,7 @@ class _Modification:
         self.count = 0
 
 
-class KeyLeases:
+class GrantedLeases:
     def __init__(
         self,
         clock: Clock,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nuncius.ring.peers import Connect, Registered
-from nuncius.ring.ring import Ring, RingPlace
+from nuncius.ring.ring import NodePlace, Ring
 from nuncius.ring.storage import StorageError
 from nuncius.store.calls.keys import Keys
 
@@ -37,7 +37,7 @@ def noted_ring(notes: dict[str, Any]) -> Ring | None:
     note = notes.get(RING)
     if note is None:
         return None
-    return Ring([RingPlace(node_id, host_port) for node_id, host_port in note["places"]], note["version"])
+    return Ring([NodePlace(node_id, host_port) for node_id, host_port in note["places"]], note["version"])
 
 
 def noted_count(notes: dict[str, Any]) -> int:
@@ -49,7 +49,7 @@ def noted_count(notes: dict[str, Any]) -> int:
 class Master:
     """The node that the others register with. A ring of one needs no other node."""
 
-    def __init__(self, me: Sequence[RingPlace], count: int, before: Ring | None, began_with: int = 0) -> None:
+    def __init__(self, me: Sequence[NodePlace], count: int, before: Ring | None, began_with: int = 0) -> None:
         """Start as master. An earlier ring is restored if its number of nodes, at its start or now, is the
         one asked for."""
         self._count = count
@@ -57,13 +57,13 @@ class Master:
         if before is not None and count in (began_with, len(before.nodes)) and _agrees(before, me):
             self._before = before
         self._version = 1 if before is None else before.version + 1
-        self._nodes: dict[str, Sequence[RingPlace]] = {me[0].host_port: me}
+        self._nodes: dict[str, Sequence[NodePlace]] = {me[0].host_port: me}
         self._me = me[0].host_port
         self.ring: Ring | None = None
         self._complete = asyncio.Event()
         self._look()
 
-    def register(self, places: Sequence[RingPlace]) -> Registered:
+    def register(self, places: Sequence[NodePlace]) -> Registered:
         """Register a node, maybe again, and then with another id if it was started with one. A caller without
         an address only asks for the ring."""
         host_port = places[0].host_port
@@ -119,13 +119,13 @@ class Master:
             self._decide(ring)
 
 
-def _agrees(ring: Ring, places: Sequence[RingPlace]) -> bool:
+def _agrees(ring: Ring, places: Sequence[NodePlace]) -> bool:
     """Return True if a node is in a ring with exactly these ids."""
     mine = {place for place in ring.places if place.host_port == places[0].host_port}
     return mine == set(places)
 
 
-async def register(me: Sequence[RingPlace], master: str, connect: Connect) -> Ring:
+async def register(me: Sequence[NodePlace], master: str, connect: Connect) -> Ring:
     """Register with the master every second until all nodes have registered."""
     complained = False
     while True:

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager, suppress
 
 from nuncius.broker import future
 from nuncius.ring.cache import Cache, Fill, Value
-from nuncius.ring.leases import LEASE_SECONDS, KeyLeases
-from nuncius.ring.peers import KeyFound
-from nuncius.ring.ring import Range, hash_of
+from nuncius.ring.leases import LEASE_SECONDS, GrantedLeases
+from nuncius.ring.peers import FoundKey
+from nuncius.ring.ring import HashRange, hash_of
 from nuncius.ring.storage import KeyRefused
 from nuncius.store.calls.keys import APPEND, REMOVE, Keys, Mention, ReadCall, WriteCall
 from nuncius.store.errors import StoreError
@@ -27,7 +27,7 @@ class NotMine(Exception):
 
 
 class Owner:
-    def __init__(self, keys: Keys, leases: KeyLeases | None, *, memory: int = MEMORY) -> None:
+    def __init__(self, keys: Keys, leases: GrantedLeases | None, *, memory: int = MEMORY) -> None:
         """Own keys. Without leases, and so without memory, several nodes may own the same keys in one
         store."""
         self._keys = keys
@@ -35,7 +35,7 @@ class Owner:
         self._memory = Cache(memory if leases is not None else 0)
         self._writing: dict[int, int] = {}  # changes in progress, by hash
         self._written = asyncio.Event()
-        self._frozen: Sequence[Range] = ()
+        self._frozen: Sequence[HashRange] = ()
         self._thawed = asyncio.Event()
         self._leaving = False
         self._departures = 0
@@ -49,7 +49,7 @@ class Owner:
 
     async def read(
         self, lists: bool, keys: Sequence[str], wants: Sequence[bool] | None = None, client: str = ""
-    ) -> list[KeyFound]:
+    ) -> list[FoundKey]:
         """Read values or lists, with leases where they are wanted and available."""
         if self._leaving:
             for key in keys:
@@ -81,7 +81,7 @@ class Owner:
             if departures != self._departures:  # keys may have left before they were read
                 raise NotMine
         return [
-            KeyFound(value, self._lease(keys[n], wants, n, client, fills) if value is not None else 0)
+            FoundKey(value, self._lease(keys[n], wants, n, client, fills) if value is not None else 0)
             for n, value in enumerate(found)
         ]
 
@@ -160,7 +160,7 @@ class Owner:
                 self._written.set()
 
     @asynccontextmanager
-    async def frozen(self, ranges: Sequence[Range]) -> AsyncIterator[None]:
+    async def frozen(self, ranges: Sequence[HashRange]) -> AsyncIterator[None]:
         """Wait until nothing in these ranges is being changed or leased, and keep it so. Reads go on."""
         self._frozen = ranges
         self._thawed.clear()

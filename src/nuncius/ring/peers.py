@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from nuncius.ring.cache import Value
-from nuncius.ring.ring import Range, Ring, RingPlace
+from nuncius.ring.ring import HashRange, NodePlace, Ring
 from nuncius.ring.storage import OwnerSilent
 from nuncius.store.calls.keys import APPEND, POST, PUT, RAISE, REMOVE, KeyRow, Mention
 
@@ -15,7 +15,7 @@ class Unreached(OwnerSilent):
 
 
 @dataclass(frozen=True, slots=True)
-class KeyFound:
+class FoundKey:
     """An owner's answer for a key: its value or list, or None, and for how long that may be kept."""
 
     value: Value | None
@@ -25,14 +25,14 @@ class KeyFound:
 @dataclass(frozen=True, slots=True)
 class Registered:
     ready: bool
-    places: Sequence[RingPlace] = ()
+    places: Sequence[NodePlace] = ()
     version: int = 1
 
 
 class RingPeer(Protocol):
     async def read(
         self, lists: bool, keys: Sequence[str], wants: Sequence[bool], client: str
-    ) -> Sequence[KeyFound]:
+    ) -> Sequence[FoundKey]:
         """Return values or lists, with a lease for `client` where one is wanted and granted."""
 
     async def write(self, kind: int, key: str, item: str, mention: Mention | None) -> int:
@@ -41,18 +41,18 @@ class RingPeer(Protocol):
     async def revoke(self, key: str) -> bool:
         """Drop a key from the cache. True means that nothing of it is kept."""
 
-    async def register(self, places: Sequence[RingPlace]) -> Registered: ...
+    async def register(self, places: Sequence[NodePlace]) -> Registered: ...
 
     async def ring(self) -> Ring | None:
         """Return the ring that the node is in, or None."""
 
-    async def join(self, places: Sequence[RingPlace]) -> Ring:
+    async def join(self, places: Sequence[NodePlace]) -> Ring:
         """Ask the master to admit a node to a running ring. Returns when it is admitted."""
 
     async def hand_over(self, ring: Ring) -> None:
         """Change to this ring: the node gives away the keys that it no longer owns."""
 
-    async def take(self, forget: Sequence[Range], rows: Sequence[KeyRow]) -> None:
+    async def take(self, forget: Sequence[HashRange], rows: Sequence[KeyRow]) -> None:
         """Take over keys that the node owns from now on."""
 
 
@@ -66,7 +66,7 @@ __all__ = [
     "RAISE",
     "REMOVE",
     "Connect",
-    "KeyFound",
+    "FoundKey",
     "KeyRow",
     "Mention",
     "Registered",

@@ -45,7 +45,7 @@ def more_ids(node_id: int, count: int) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class RingPlace:
+class NodePlace:
     """One id of a node."""
 
     node_id: int
@@ -53,7 +53,7 @@ class RingPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class HashRange:
     """Hashes from `first` to `last`, both included."""
 
     first: int
@@ -64,11 +64,11 @@ class Range:
 
 
 class Ring:
-    def __init__(self, places: Iterable[RingPlace], version: int = 1) -> None:
-        by_id: dict[int, RingPlace] = {}
+    def __init__(self, places: Iterable[NodePlace], version: int = 1) -> None:
+        by_id: dict[int, NodePlace] = {}
         for place in places:
             by_id.setdefault(place.node_id, place)
-        self.places: Sequence[RingPlace] = sorted(by_id.values())
+        self.places: Sequence[NodePlace] = sorted(by_id.values())
         self.version = version
         self.ids = [place.node_id for place in self.places]
         self._owners = [place.host_port for place in self.places]
@@ -86,19 +86,19 @@ class Ring:
         """The addresses of all nodes, each once."""
         return list(dict.fromkeys(self._owners))
 
-    def with_places(self, places: Iterable[RingPlace]) -> "Ring":
+    def with_places(self, places: Iterable[NodePlace]) -> "Ring":
         """Return the next version of the ring, with more ids. Ids that are taken keep their node."""
         return Ring([*self.places, *places], self.version + 1)
 
-    def moved(self, new: "Ring", host_port: str) -> list[tuple[Range, str]]:
+    def moved(self, new: "Ring", host_port: str) -> list[tuple[HashRange, str]]:
         """Return the ranges that a node of this ring must hand over to reach the new one, with their
         targets."""
         cuts = sorted({id_ + 1 for id_ in (*self.ids, *new.ids)} | {0, SIZE})
-        moves: list[tuple[Range, str]] = []
+        moves: list[tuple[HashRange, str]] = []
         for first, end in pairwise(cuts):
             if end > SIZE:
                 break
             target = new.owner_of(first)
             if self.owner_of(first) == host_port != target:
-                moves.append((Range(first, end - 1), target))
+                moves.append((HashRange(first, end - 1), target))
         return moves

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Protocol
 
 
-class StorageStatus(IntEnum):
+class KeyStatus(IntEnum):
     """The storage server's answers, with the numbers of its protocol."""
 
     OK = 0
@@ -63,10 +63,10 @@ class Storage(Protocol):
     async def get_list(self, key: str) -> list[str]:
         """Return the items in the order in which they were added; empty also if the list does not exist."""
 
-    async def append(self, key: str, item: str) -> StorageStatus:
+    async def append(self, key: str, item: str) -> KeyStatus:
         """Append an item. Return OK or ITEM_EXISTS. Creates the list if it does not exist."""
 
-    async def remove(self, key: str, item: str) -> StorageStatus:
+    async def remove(self, key: str, item: str) -> KeyStatus:
         """Remove an item. Return OK, KEY_NOT_FOUND or ITEM_NOT_FOUND."""
 
     async def get_many(self, keys: Sequence[str]) -> list[str | None]:

@@ -11,12 +11,12 @@ from nuncius.ring import handover as ring_handover
 from nuncius.ring import members as ring_members
 from nuncius.ring.handover import Handover
 from nuncius.ring.lease_clock import Clock
-from nuncius.ring.leases import KeyLeases
+from nuncius.ring.leases import GrantedLeases
 from nuncius.ring.members import CannotRegister, Master
 from nuncius.ring.owner import Owner
 from nuncius.ring.ownership import Ownership
 from nuncius.ring.peers import Connect, Registered
-from nuncius.ring.ring import Ring, RingPlace, more_ids
+from nuncius.ring.ring import NodePlace, Ring, more_ids
 from nuncius.ring.settings import RingSettings
 from nuncius.ring.storage_ring import RingStorage
 from nuncius.store.calls.keys import Keys
@@ -51,7 +51,7 @@ class StorageNode:
         observe(self._store)
         self._ownership = Ownership(self._store, shared=settings is None, lost=give_up)
         self._master: Master | None = None
-        self._leases: KeyLeases | None = None
+        self._leases: GrantedLeases | None = None
 
     async def open(self) -> None:
         """Open the store. The node answers no requests before it is in a ring."""
@@ -63,7 +63,7 @@ class StorageNode:
         settings = self._settings
         if settings is not None:
             noted = float(self._notes.get(LEASES_UNTIL, 0.0))
-            self._leases = KeyLeases(self._clock, self._revoke, self._note_leases, noted=noted)
+            self._leases = GrantedLeases(self._clock, self._revoke, self._note_leases, noted=noted)
         owner = Owner(self.keys, self._leases)
         caching = settings is not None and settings.caching
         self.storage = RingStorage("", owner, self._connect, self._clock, caching=caching)
@@ -73,7 +73,7 @@ class StorageNode:
         """Find the other nodes. Returns when the ring is complete."""
         self.storage.me = host_port
         if self._settings is None:
-            ring = Ring([RingPlace(0, host_port)])
+            ring = Ring([NodePlace(0, host_port)])
         else:
             ring = await self._find_ring(self._settings, await self._places(self._settings, host_port))
             count = 0 if self._master is None else self._settings.count
@@ -82,12 +82,12 @@ class StorageNode:
         log.info("in the ring", extra={"nodes": len(ring.nodes), "version": ring.version})
         return ring
 
-    async def _places(self, settings: RingSettings, host_port: str) -> Sequence[RingPlace]:
+    async def _places(self, settings: RingSettings, host_port: str) -> Sequence[NodePlace]:
         node_id = settings.node_id or self._notes.get(NODE_ID) or 1 + secrets.randbelow(2**32 - 1)
         await self.keys.note({NODE_ID: node_id})
-        return [RingPlace(each, host_port) for each in more_ids(node_id, settings.ids)]
+        return [NodePlace(each, host_port) for each in more_ids(node_id, settings.ids)]
 
-    async def _find_ring(self, settings: RingSettings, me: Sequence[RingPlace]) -> Ring:
+    async def _find_ring(self, settings: RingSettings, me: Sequence[NodePlace]) -> Ring:
         before = ring_members.noted_ring(self._notes)
         if settings.master in ("", me[0].host_port):
             began_with = ring_members.noted_count(self._notes)
@@ -101,7 +101,7 @@ class StorageNode:
             return await ring_handover.join(me, settings.master, self._connect)
         return await ring_members.register(me, settings.master, self._connect)
 
-    def register(self, places: Sequence[RingPlace]) -> Registered:
+    def register(self, places: Sequence[NodePlace]) -> Registered:
         """Register a node, or a client that asks for the nodes."""
         ring = self.storage.ring
         if ring is not None:

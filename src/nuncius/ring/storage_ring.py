@@ -13,9 +13,9 @@ from nuncius.ring.cache import Cache, Value
 from nuncius.ring.lease_clock import Clock
 from nuncius.ring.lease_queries import Queries
 from nuncius.ring.owner import MAX_KEY, NotMine, Owner, check
-from nuncius.ring.peers import Connect, KeyFound, Unreached
+from nuncius.ring.peers import Connect, FoundKey, Unreached
 from nuncius.ring.ring import Ring, group_of, hash_of
-from nuncius.ring.storage import KeyRefused, OwnerSilent, Post, StorageError, StorageStatus
+from nuncius.ring.storage import KeyRefused, KeyStatus, OwnerSilent, Post, StorageError
 from nuncius.store.calls.keys import APPEND, POST, PUT, RAISE, REMOVE, Mention
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ CACHE = 64 << 20  # bytes
 PATIENCE = 10.0  # seconds that an owner may be away before calls fail
 PAUSE = 0.1
 BATCH = 1000  # keys of a call
-NOTHING = KeyFound(None)
+NOTHING = FoundKey(None)
 T = TypeVar("T")
 
 
@@ -100,11 +100,11 @@ class RingStorage:
     async def raise_to(self, key: str, number: int) -> None:
         await self.write(RAISE, key, str(number))
 
-    async def append(self, key: str, item: str) -> StorageStatus:
-        return StorageStatus(await self.write(APPEND, key, item))
+    async def append(self, key: str, item: str) -> KeyStatus:
+        return KeyStatus(await self.write(APPEND, key, item))
 
-    async def remove(self, key: str, item: str) -> StorageStatus:
-        return StorageStatus(await self.write(REMOVE, key, item))
+    async def remove(self, key: str, item: str) -> KeyStatus:
+        return KeyStatus(await self.write(REMOVE, key, item))
 
     async def put_and_publish(self, post: Post) -> int:
         if group_of(post.key) != group_of(post.list_key):
@@ -119,12 +119,12 @@ class RingStorage:
 
     async def read_for(
         self, lists: bool, keys: Sequence[str], wants: Sequence[bool], client: str
-    ) -> list[KeyFound]:
+    ) -> list[FoundKey]:
         """Read for a client that may want leases of its own, which only the owner can grant."""
         if not any(wants):
-            return [KeyFound(value) for value in await self._find(lists, keys)]
+            return [FoundKey(value) for value in await self._find(lists, keys)]
 
-        async def ask(owner: str, some: Sequence[int]) -> Sequence[KeyFound]:
+        async def ask(owner: str, some: Sequence[int]) -> Sequence[FoundKey]:
             return await self._ask(
                 owner, lists, [keys[n] for n in some], [bool(client) and wants[n] for n in some], client
             )
@@ -160,7 +160,7 @@ class RingStorage:
         return found
 
     async def _read(self, lists: bool, keys: Sequence[str]) -> list[Value | None]:
-        async def ask(owner: str, some: Sequence[int]) -> Sequence[KeyFound]:
+        async def ask(owner: str, some: Sequence[int]) -> Sequence[FoundKey]:
             names = [keys[n] for n in some]
             if owner == self.me:
                 return await self._owner.read(lists, names)
@@ -173,7 +173,7 @@ class RingStorage:
 
     async def _ask_and_keep(
         self, owner: str, lists: bool, names: Sequence[str], wants: Sequence[bool]
-    ) -> Sequence[KeyFound]:
+    ) -> Sequence[FoundKey]:
         sent = self._clock.now()
         fills = [self._cache.begin(name) for name in names]
         try:
@@ -188,14 +188,14 @@ class RingStorage:
 
     async def _ask(
         self, owner: str, lists: bool, names: Sequence[str], wants: Sequence[bool], client: str
-    ) -> Sequence[KeyFound]:
+    ) -> Sequence[FoundKey]:
         if owner == self.me:
             return await self._owner.read(lists, names, wants, client)
         return await self._connect(owner).read(lists, names, wants, client)
 
     async def _gather(
-        self, keys: Sequence[str], ask: Callable[[str, Sequence[int]], Awaitable[Sequence[KeyFound]]]
-    ) -> list[KeyFound]:
+        self, keys: Sequence[str], ask: Callable[[str, Sequence[int]], Awaitable[Sequence[FoundKey]]]
+    ) -> list[FoundKey]:
         """Ask each owner once for all its keys, all owners at the same time. Keys that are too long have no
         value and are skipped."""
         if len(keys) == 1 and len(keys[0]) <= MAX_KEY:
@@ -207,14 +207,14 @@ class RingStorage:
                 groups.setdefault(ring.owner(key), []).append(n)
         batches = [some[at : at + BATCH] for some in groups.values() for at in range(0, len(some), BATCH)]
 
-        async def one(some: Sequence[int]) -> Sequence[KeyFound]:
+        async def one(some: Sequence[int]) -> Sequence[FoundKey]:
             return await self._routed(keys[some[0]], lambda owner: ask(owner, some), repeatable=True, of=ring)
 
         try:
             answers = await asyncio.gather(*map(one, batches))
         except NotMine:  # the ring has changed: the keys may have other owners now
             return await self._gather(keys, ask)
-        found: dict[int, KeyFound] = {}
+        found: dict[int, FoundKey] = {}
         for some, part in zip(batches, answers, strict=True):
             found.update(zip(some, part, strict=True))
         return [found.get(n, NOTHING) for n in range(len(keys))]

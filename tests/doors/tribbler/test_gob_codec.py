@@ -18,8 +18,8 @@ from nuncius.doors.tribbler.storage_messages import (
     GetListReply,
     GetReply,
     LeaseStruct,
-    Message,
     RegisterReply,
+    RpcStruct,
 )
 from nuncius.doors.tribbler.tribserver_messages import GetTribblesReply, Tribble
 
@@ -130,8 +130,8 @@ def test_unknown_fields_are_skipped() -> None:
 
 def test_types_described_inside_values() -> None:
     """An interface brings its type along in the middle of a value; later values use it without."""
-    found = received(captures.ODD2, GetReply, Message, GetArgs, Point)
-    assert found == [GetReply(), Message(), GetArgs("k3"), Point(3, 4)]
+    found = received(captures.ODD2, GetReply, RpcStruct, GetArgs, Point)
+    assert found == [GetReply(), RpcStruct(), GetArgs("k3"), Point(3, 4)]
 
 
 def test_what_is_no_struct_can_be_passed_over() -> None:

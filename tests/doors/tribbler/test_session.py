@@ -23,7 +23,6 @@ from nuncius.doors.tribbler.storage_messages import (
     GetManyReply,
     GetReply,
     LeaseStruct,
-    Message,
     Nothing,
     PostArgs,
     PostReply,
@@ -35,6 +34,7 @@ from nuncius.doors.tribbler.storage_messages import (
     RevokeLeaseReply,
     RingArgs,
     RingMessage,
+    RpcStruct,
 )
 from nuncius.doors.tribbler.tribserver_messages import CreateUserArgs, StatusReply
 from nuncius.doors.wire import Session, Wire
@@ -119,7 +119,7 @@ async def test_errors_as_go_says_them(caller: RpcClient) -> None:
         await caller.call("StorageRPC.Get", GetArgs("k:1"), GetListReply)
 
 
-class Mistaken(Message, frozen=True):
+class Mistaken(RpcStruct, frozen=True):
     key: bool = False
 
 
@@ -158,7 +158,7 @@ async def test_a_lease_for_a_client_of_fall_2011(caller: RpcClient, dial: Dial) 
             assert answer["result"] == wanted
 
 
-class NumberedGetArgs(Message, frozen=True):
+class NumberedGetArgs(RpcStruct, frozen=True):
     """What no edition sends."""
 
     key: str

@@ -20,12 +20,12 @@ from nuncius.doors.tribbler.storage_messages import (
     GetArgs,
     GetListReply,
     GetReply,
-    Message,
     Nothing,
     PutArgs,
     PutReply,
     RevokeLeaseArgs,
     RevokeLeaseReply,
+    RpcStruct,
 )
 from nuncius.doors.tribbler.storage_peer import RpcPeer
 from nuncius.doors.wire import Session, Wire
@@ -33,8 +33,8 @@ from nuncius.ring import handover as ring_handover
 from nuncius.ring import members as ring_members
 from nuncius.ring.handover import CannotJoin
 from nuncius.ring.members import CannotRegister
-from nuncius.ring.peers import KeyFound, Mention, Unreached
-from nuncius.ring.ring import Ring, RingPlace
+from nuncius.ring.peers import FoundKey, Mention, Unreached
+from nuncius.ring.ring import NodePlace, Ring
 from nuncius.ring.settings import RingSettings
 from nuncius.ring.storage import KeyRefused, OwnerSilent, StorageError
 from nuncius.store.calls.keys import POST, PUT, RAISE, REMOVE
@@ -56,7 +56,7 @@ class GoNode(TcpDoor):
         self.values: dict[str, str] = {}
         self.lists: dict[str, list[str]] = {}
         self.calls: list[str] = []
-        self.wishes: list[Message] = []
+        self.wishes: list[RpcStruct] = []
         self.over = asyncio.Event()
         methods = {
             "Get": Method(form, self.get),
@@ -121,7 +121,7 @@ async def peer(go_node: GoNode) -> AsyncIterator[RpcPeer]:
     ],
     ids=["fall 2011", "later"],
 )
-async def test_editions(broker: Broker, form: type[GetArgs | ClientGetArgs], understood: Message) -> None:
+async def test_editions(broker: Broker, form: type[GetArgs | ClientGetArgs], understood: RpcStruct) -> None:
     """A wish for a lease reaches a node of either edition, also when many are sent before one is answered."""
     door = GoNode(broker, form=form)
     caller = RpcClient(f"localhost:{await door.open('localhost', 0)}")
@@ -130,7 +130,7 @@ async def test_editions(broker: Broker, form: type[GetArgs | ClientGetArgs], und
         await peer.write(PUT, "k", "v", None)
         for _ in range(2):
             reads = [peer.read(False, ["k"], [True], "localhost:1") for _ in range(10)]
-            assert await asyncio.gather(*reads) == 10 * [[KeyFound("v")]]
+            assert await asyncio.gather(*reads) == 10 * [[FoundKey("v")]]
         assert door.wishes == 20 * [understood]
         with pytest.raises(StorageError, match="a Go error"):
             await peer.read(False, ["error"], [True], "localhost:1")
@@ -142,8 +142,8 @@ async def test_editions(broker: Broker, form: type[GetArgs | ClientGetArgs], und
 async def test_a_node_that_knows_only_the_plain_methods(peer: RpcPeer, go_node: GoNode) -> None:
     """Many keys are asked for one by one; a post is a put and an append, and a number is put as it comes."""
     assert await peer.write(PUT, "k", "v", None) == 0
-    assert await peer.read(False, ["k", "none"], [False, False], "") == [KeyFound("v"), KeyFound(None)]
-    assert await peer.read(True, ["k", "none"], [False, False], "") == [KeyFound(None), KeyFound(None)]
+    assert await peer.read(False, ["k", "none"], [False, False], "") == [FoundKey("v"), FoundKey(None)]
+    assert await peer.read(True, ["k", "none"], [False, False], "") == [FoundKey(None), FoundKey(None)]
     assert await peer.write(POST, "u:1", "v", Mention("u:l", "1", "u", b"")) == 1
     assert await peer.write(RAISE, "u:n", "7", None) == 0
     assert (go_node.values, go_node.lists) == ({"k": "v", "u:1": "v", "u:n": "7"}, {"u:l": ["1"]})
@@ -168,15 +168,15 @@ async def test_what_the_other_side_refuses(peer: RpcPeer) -> None:
     for call in (
         peer.read(False, ["error"], [False], ""),
         peer.write(REMOVE, "k", "v", None),
-        peer.hand_over(Ring([RingPlace(1, "x")])),
+        peer.hand_over(Ring([NodePlace(1, "x")])),
         peer.take([], []),
     ):
         with pytest.raises(StorageError, match="localhost:"):
             await call
     with pytest.raises(CannotRegister, match="can't find method"):
-        await peer.register([RingPlace(1, "x")])
+        await peer.register([NodePlace(1, "x")])
     with pytest.raises(StorageError):
-        await peer.join([RingPlace(1, "x")])
+        await peer.join([NodePlace(1, "x")])
 
 
 async def test_a_node_that_goes_away(peer: RpcPeer, go_node: GoNode) -> None:
@@ -316,8 +316,8 @@ async def test_a_ring_over_real_connections(dsns: list[str], monkeypatch: pytest
         assert ring.version == 2
         assert len(ring.nodes) == 3
         with pytest.raises(CannotJoin):
-            await peer.join([RingPlace(2**31, "x:1")])
-        answer = await peer.register([RingPlace(1, "somebody:1")])
+            await peer.join([NodePlace(2**31, "x:1")])
+        answer = await peer.register([NodePlace(1, "somebody:1")])
         assert answer.ready
         assert list(answer.places) == list(ring.places)
 

@@ -30,8 +30,8 @@ from nuncius.doors.tribbler.tribserver_messages import (
 )
 from nuncius.doors.tribbler.tribserver_peers import RingPeers
 from nuncius.ring.peers import Unreached
+from nuncius.ring.ring import NodePlace
 from nuncius.ring.ring import Ring as Places
-from nuncius.ring.ring import RingPlace
 from nuncius.store.server.embedded import EmbeddedServer
 from nuncius.testing import free_port
 
@@ -168,7 +168,7 @@ async def test_an_owner_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tribserver_peers, "PATIENCE", 0.05)
     monkeypatch.setattr(tribserver_peers, "PAUSE", 0.01)
     callers = RpcClients()
-    storage = SimpleNamespace(me="localhost:2", ring=Places([RingPlace(1, "localhost:1")]))
+    storage = SimpleNamespace(me="localhost:2", ring=Places([NodePlace(1, "localhost:1")]))
     peers = RingPeers(cast("Any", storage), callers, cast("Any", None), cast("Any", None))
     with pytest.raises(Unreached, match="cannot be reached"):
         await peers.post("dga", "hello")

@@ -10,7 +10,7 @@ import asyncpg
 from nuncius.ring.ring import Ring, hash_of
 from nuncius.ring.tribbler.model import (
     CHUNK,
-    Tribble,
+    StoredTribble,
     chunk_key,
     encode_tribble,
     item,
@@ -67,7 +67,7 @@ class Seeds:
             await self.list(posts_key(user, n // CHUNK), [item(time) for time in times[n : n + CHUNK]])
         await self.value(chunk_key(user), str((len(times) - 1) // CHUNK).encode())
         for time in times if contents else ():
-            await self.value(post_key(user, time), encode_tribble(Tribble(user, time, TEXT)))
+            await self.value(post_key(user, time), encode_tribble(StoredTribble(user, time, TEXT)))
 
     async def value(self, key: str, value: bytes) -> None:
         hashed = hash_of(key)

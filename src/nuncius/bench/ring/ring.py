@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nuncius.bench.nodes import leashed, next_line
-from nuncius.ring.ring import Ring, RingPlace
+from nuncius.ring.ring import NodePlace, Ring
 
 IDS = [(n + 1) * (2**32 // 3) - 1 for n in range(3)]
 
@@ -25,7 +25,7 @@ class BenchRing:
 
     @property
     def ring(self) -> Ring:
-        return Ring([RingPlace(node_id, address) for node_id, address in zip(IDS, self.stores, strict=True)])
+        return Ring([NodePlace(node_id, address) for node_id, address in zip(IDS, self.stores, strict=True)])
 
     async def hot_reads(self, user: str, seconds: float) -> float:
         """Return how many of a user's keys the last node reads per second."""

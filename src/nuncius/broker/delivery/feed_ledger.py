@@ -10,7 +10,7 @@ from nuncius.broker.delivery.feed_parts import FeedServices, Settings
 from nuncius.broker.delivery.outstanding import Given, Outstanding, Place
 from nuncius.broker.delivery.subscriptions import Reader, Subscription
 from nuncius.broker.queues.leases import clean
-from nuncius.store.calls.acknowledging import AcknowledgeCall, Acknowledgement, Spot
+from nuncius.store.calls.acknowledging import AcknowledgeCall, Acknowledgement, EntrySpot
 
 
 class FeedLedger:
@@ -98,15 +98,15 @@ class FeedLedger:
             AcknowledgeCall(done or _ignore, self._settings.caller, me, said)
         )
 
-    def _spot(self, partition: int, offset: int) -> Spot:
-        return Spot(self.subscription.subscription_id, self.reader.places[partition][0], offset)
+    def _spot(self, partition: int, offset: int) -> EntrySpot:
+        return EntrySpot(self.subscription.subscription_id, self.reader.places[partition][0], offset)
 
     # The subscription's position (see `Ledger`)
 
-    def reached(self, entries: Sequence[Mapping[Place, Given]]) -> Sequence[Spot]:
+    def reached(self, entries: Sequence[Mapping[Place, Given]]) -> Sequence[EntrySpot]:
         return [self._spot(*each) for each in self._outstanding.reached(entries).items()]
 
-    def stored(self, entries: Sequence[Mapping[Place, Given]], positions: Sequence[Spot]) -> None:
+    def stored(self, entries: Sequence[Mapping[Place, Given]], positions: Sequence[EntrySpot]) -> None:
         now = [self._spot(*each) for each in self._outstanding.settle(entries).items()]
         if self._failed_before:
             self._failed_before.difference_update(*entries)

@@ -19,7 +19,7 @@ from nuncius.broker.limits import Limits, check_bodies, check_name, check_not_of
 from nuncius.store.calls.sequences import (
     NOT_SUBSCRIBED,
     TOO_MUCH,
-    Found,
+    FoundEntry,
     GetCall,
     TurnCall,
     get,
@@ -72,7 +72,7 @@ class Get:
         self.finished = False
         self.topic_id: int | None = None  # of the topic that it watches
         self.wake: Callable[[], None] | None = None  # called for new entries of the topic
-        self.told: Found | None = None  # result of the last look
+        self.told: FoundEntry | None = None  # result of the last look
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -158,7 +158,7 @@ class PubSub:
         wait: float = 0.0,
         caller: Caller = NODE,
     ) -> Get:
-        """Get the entry of an id, and confirm everything below it. `done` gets a Found (without a body if
+        """Get the entry of an id, and confirm everything below it. `done` gets a FoundEntry (without a body if
         there is no such entry, or none comes within the wait), None if the caller has to repeat the request
         because the batch was too large, or an exception."""
         self._check("topic", topic)
@@ -188,7 +188,7 @@ class PubSub:
 
     def _looked(self, request: Get, result: Any) -> None:
         request.looking = False
-        if type(result) is Found:
+        if type(result) is FoundEntry:
             if result.body is None and request.deadline is not None:
                 self._wait(request, result)
             else:
@@ -203,7 +203,7 @@ class PubSub:
         else:
             self._finish(request, result)
 
-    def _wait(self, request: Get, told: Found) -> None:
+    def _wait(self, request: Get, told: FoundEntry) -> None:
         request.told = told
         loop = asyncio.get_running_loop()
         assert request.deadline is not None

@@ -23,7 +23,7 @@ from nuncius.store.calls.fetching import Entries
 from nuncius.store.calls.moving import MOVED
 from nuncius.store.calls.publishing import Placed
 from nuncius.store.calls.putting import Stored
-from nuncius.store.calls.sequences import Found, Turn
+from nuncius.store.calls.sequences import FoundEntry, Turn
 from nuncius.store.combiner.combiner import Observe
 from nuncius.store.store import Store
 
@@ -148,7 +148,7 @@ class Counters:
     def _got(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
         counts = self._counts[DELIVERED]
         for call, result in zip(calls, results, strict=True):
-            if type(result) is Found and result.body is not None:
+            if type(result) is FoundEntry and result.body is not None:
                 counts[call.caller.door] += 1
 
     def _fetched(self, calls: Sequence[Any], results: Sequence[Any]) -> None:

@@ -8,21 +8,21 @@ import msgspec
 from nuncius.doors.tribbler.gob_codec import Uint
 
 
-class Message(msgspec.Struct, rename="pascal", frozen=True):
+class RpcStruct(msgspec.Struct, rename="pascal", frozen=True):
     """Base of messages. Fields that were not sent are zero."""
 
 
-class LeaseStruct(Message, frozen=True):
+class LeaseStruct(RpcStruct, frozen=True):
     granted: bool = False
     valid_seconds: int = 0
 
 
-class Client(Message, frozen=True):
+class Client(RpcStruct, frozen=True):
     host_port: str = ""
     node_id: Uint = msgspec.field(default=0, name="NodeID")
 
 
-class GetArgs(Message, frozen=True):
+class GetArgs(RpcStruct, frozen=True):
     """Arguments of Get and GetList in editions after fall 2011: the lease's client is an address."""
 
     key: str = ""
@@ -30,7 +30,7 @@ class GetArgs(Message, frozen=True):
     lease_client: str = ""
 
 
-class ClientGetArgs(Message, frozen=True):
+class ClientGetArgs(RpcStruct, frozen=True):
     """The same in the edition of fall 2011."""
 
     key: str = ""
@@ -38,13 +38,13 @@ class ClientGetArgs(Message, frozen=True):
     lease_client: Client = Client()
 
 
-class PlainGetArgs(Message, frozen=True):
+class PlainGetArgs(RpcStruct, frozen=True):
     """The same without a lease request, which a node of any edition understands."""
 
     key: str = ""
 
 
-class AnyGetArgs(Message, frozen=True):
+class AnyGetArgs(RpcStruct, frozen=True):
     """The same from a client of any edition."""
 
     key: str = ""
@@ -58,65 +58,65 @@ class AnyGetArgs(Message, frozen=True):
         return named if isinstance(named, str) else named.host_port
 
 
-class GetReply(Message, frozen=True):
+class GetReply(RpcStruct, frozen=True):
     status: int = 0
     value: str = ""
     lease: LeaseStruct = LeaseStruct()
 
 
-class GetListReply(Message, frozen=True):
+class GetListReply(RpcStruct, frozen=True):
     status: int = 0
     value: list[str] = []
     lease: LeaseStruct = LeaseStruct()
 
 
-class PutArgs(Message, frozen=True):
+class PutArgs(RpcStruct, frozen=True):
     key: str = ""
     value: str = ""
 
 
-class PutReply(Message, frozen=True):
+class PutReply(RpcStruct, frozen=True):
     status: int = 0
 
 
-class RegisterArgs(Message, frozen=True):
+class RegisterArgs(RpcStruct, frozen=True):
     client_info: Client = Client()
     more_ids: list[Uint] = msgspec.field(default_factory=list, name="MoreIDs")
     """The other ids of a node with several."""
 
 
-class RegisterReply(Message, frozen=True):
+class RegisterReply(RpcStruct, frozen=True):
     ready: bool = False
     clients: list[Client] = []
     version: int = 0
 
 
-class RevokeLeaseArgs(Message, frozen=True):
+class RevokeLeaseArgs(RpcStruct, frozen=True):
     key: str = ""
 
 
-class RevokeLeaseReply(Message, frozen=True):
+class RevokeLeaseReply(RpcStruct, frozen=True):
     status: int = 0
 
 
 # Between Nuncius nodes
 
 
-class GetManyArgs(Message, frozen=True):
+class GetManyArgs(RpcStruct, frozen=True):
     keys: list[str] = []
     want_lease: list[bool] = []
     lease_client: str = ""
 
 
-class GetManyReply(Message, frozen=True):
+class GetManyReply(RpcStruct, frozen=True):
     replies: list[GetReply] = []
 
 
-class GetListsReply(Message, frozen=True):
+class GetListsReply(RpcStruct, frozen=True):
     replies: list[GetListReply] = []
 
 
-class PostArgs(Message, frozen=True):
+class PostArgs(RpcStruct, frozen=True):
     key: str = ""
     value: str = ""
     list_key: str = ""
@@ -125,27 +125,27 @@ class PostArgs(Message, frozen=True):
     body: bytes = b""
 
 
-class PostReply(Message, frozen=True):
+class PostReply(RpcStruct, frozen=True):
     length: int = 0
 
 
-class RingArgs(Message, frozen=True):
+class RingArgs(RpcStruct, frozen=True):
     pass
 
 
-class RingMessage(Message, frozen=True):
+class RingMessage(RpcStruct, frozen=True):
     version: int = 0
     clients: list[Client] = []
 
 
-class Stretch(Message, frozen=True):
+class HashStretch(RpcStruct, frozen=True):
     """A range of hashes."""
 
     first: Uint = 0
     last: Uint = 0
 
 
-class Row(Message, frozen=True):
+class Row(RpcStruct, frozen=True):
     hash: Uint = 0
     key: str = ""
     has_value: bool = False
@@ -154,10 +154,10 @@ class Row(Message, frozen=True):
     items: list[str] = []
 
 
-class TakeArgs(Message, frozen=True):
-    forget: list[Stretch] = []
+class TakeArgs(RpcStruct, frozen=True):
+    forget: list[HashStretch] = []
     rows: list[Row] = []
 
 
-class Nothing(Message, frozen=True):
+class Nothing(RpcStruct, frozen=True):
     pass

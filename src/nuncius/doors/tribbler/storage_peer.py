@@ -20,6 +20,7 @@ from nuncius.doors.tribbler.storage_messages import (
     GetManyArgs,
     GetManyReply,
     GetReply,
+    HashStretch,
     LeaseStruct,
     Nothing,
     PlainGetArgs,
@@ -34,15 +35,14 @@ from nuncius.doors.tribbler.storage_messages import (
     RingArgs,
     RingMessage,
     Row,
-    Stretch,
     TakeArgs,
 )
 from nuncius.doors.tribbler.storage_service import clients_of, ring_of
 from nuncius.ring.handover import NO_MASTER, CannotJoin
 from nuncius.ring.members import CannotRegister
-from nuncius.ring.peers import APPEND, PUT, RAISE, REMOVE, KeyFound, KeyRow, Mention, Registered
-from nuncius.ring.ring import Range, Ring, RingPlace
-from nuncius.ring.storage import KeyRefused, OwnerSilent, StorageError, StorageStatus
+from nuncius.ring.peers import APPEND, PUT, RAISE, REMOVE, FoundKey, KeyRow, Mention, Registered
+from nuncius.ring.ring import HashRange, NodePlace, Ring
+from nuncius.ring.storage import KeyRefused, KeyStatus, OwnerSilent, StorageError
 
 CHANGES = {PUT: "Put", APPEND: "AppendToList", REMOVE: "RemoveFromList", RAISE: "Raise"}
 UNKNOWN = "rpc: can't find method"
@@ -58,7 +58,7 @@ class RpcPeer:
 
     async def read(
         self, lists: bool, keys: Sequence[str], wants: Sequence[bool], client: str
-    ) -> Sequence[KeyFound]:
+    ) -> Sequence[FoundKey]:
         found = await self._read_some(lists, keys, wants, client)
         while len(found) < len(keys):  # the keys that did not fit into one answer
             rest = slice(len(found), None)
@@ -67,7 +67,7 @@ class RpcPeer:
 
     async def _read_some(
         self, lists: bool, keys: Sequence[str], wants: Sequence[bool], client: str
-    ) -> list[KeyFound]:
+    ) -> list[FoundKey]:
         """Return values of the keys, from the first on, as many as fit into an answer."""
         if len(keys) == 1:
             return [await self._read_one(lists, keys[0], wants[0], client)]
@@ -87,7 +87,7 @@ class RpcPeer:
             raise OwnerSilent(f"{self._caller.address} answers for other keys than it was asked for")
         return [_found(reply.status, reply.value, reply.lease) for reply in replies]
 
-    async def _read_one(self, lists: bool, key: str, want: bool, client: str) -> KeyFound:
+    async def _read_one(self, lists: bool, key: str, want: bool, client: str) -> FoundKey:
         wisher = client if want else ""
         reply: GetReply | GetListReply
         try:
@@ -145,7 +145,7 @@ class RpcPeer:
 
     async def _change(self, kind: int, key: str, item: str) -> int:
         reply = await self._caller.call(f"StorageRPC.{CHANGES[kind]}", PutArgs(key, item), PutReply)
-        if reply.status == StorageStatus.PUT_FAILED:
+        if reply.status == KeyStatus.PUT_FAILED:
             raise KeyRefused("the owner does not store this key or value")
         return reply.status
 
@@ -161,14 +161,14 @@ class RpcPeer:
     async def _revoke(self, service: str, key: str) -> bool:
         asked = RevokeLeaseArgs(key)
         reply = await self._caller.call(f"{service}.RevokeLease", asked, RevokeLeaseReply, seconds=None)
-        return reply.status == StorageStatus.OK
+        return reply.status == KeyStatus.OK
 
-    async def register(self, places: Sequence[RingPlace]) -> Registered:
+    async def register(self, places: Sequence[NodePlace]) -> Registered:
         try:
             reply = await self._caller.call("StorageRPC.Register", _registration(places), RegisterReply)
         except RpcError as error:
             raise CannotRegister(f"{self._caller.address} says: {error}") from error
-        found = [RingPlace(each.node_id, each.host_port) for each in reply.clients]
+        found = [NodePlace(each.node_id, each.host_port) for each in reply.clients]
         return Registered(reply.ready, found, reply.version or 1)
 
     async def ring(self) -> Ring | None:
@@ -178,7 +178,7 @@ class RpcPeer:
             raise _failed(self._caller, error) from error
         return ring_of(message) if message.version else None
 
-    async def join(self, places: Sequence[RingPlace]) -> Ring:
+    async def join(self, places: Sequence[NodePlace]) -> Ring:
         try:
             asked = _registration(places)
             return ring_of(await self._caller.call("StorageRPC.Join", asked, RingMessage, seconds=None))
@@ -190,9 +190,9 @@ class RpcPeer:
         message = RingMessage(ring.version, clients_of(ring.places))
         await self._ours("HandOver", message)
 
-    async def take(self, forget: Sequence[Range], rows: Sequence[KeyRow]) -> None:
+    async def take(self, forget: Sequence[HashRange], rows: Sequence[KeyRow]) -> None:
         message = TakeArgs(
-            [Stretch(each.first, each.last) for each in forget],
+            [HashStretch(each.first, each.last) for each in forget],
             [
                 Row(
                     row.hashed,
@@ -214,15 +214,15 @@ class RpcPeer:
             raise StorageError(f"{self._caller.address} says: {error}") from error
 
 
-def _registration(places: Sequence[RingPlace]) -> RegisterArgs:
+def _registration(places: Sequence[NodePlace]) -> RegisterArgs:
     first, *others = places
     return RegisterArgs(Client(first.host_port, first.node_id), [place.node_id for place in others])
 
 
-def _found(status: int, value: str | list[str], lease: LeaseStruct) -> KeyFound:
-    if status != StorageStatus.OK:
-        return KeyFound(None)
-    return KeyFound(value, lease.valid_seconds if lease.granted else 0)
+def _found(status: int, value: str | list[str], lease: LeaseStruct) -> FoundKey:
+    if status != KeyStatus.OK:
+        return FoundKey(None)
+    return FoundKey(value, lease.valid_seconds if lease.granted else 0)
 
 
 def _failed(caller: RpcClient, error: RpcError) -> StorageError:

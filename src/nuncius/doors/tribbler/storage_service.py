@@ -26,9 +26,9 @@ from nuncius.doors.tribbler.storage_messages import (
     TakeArgs,
 )
 from nuncius.ring.handover import Handover
-from nuncius.ring.peers import APPEND, POST, PUT, RAISE, REMOVE, KeyFound, KeyRow, Mention, Registered
-from nuncius.ring.ring import SIZE, Range, Ring, RingPlace
-from nuncius.ring.storage import KeyRefused, StorageStatus
+from nuncius.ring.peers import APPEND, POST, PUT, RAISE, REMOVE, FoundKey, KeyRow, Mention, Registered
+from nuncius.ring.ring import SIZE, HashRange, NodePlace, Ring
+from nuncius.ring.storage import KeyRefused, KeyStatus
 from nuncius.ring.storage_ring import RingStorage
 
 NAME = "StorageRPC"
@@ -37,7 +37,7 @@ MAX_ANSWER = 32 << 20  # characters
 
 class StorageService:
     def __init__(
-        self, storage: RingStorage, handover: Handover, register: Callable[[Sequence[RingPlace]], Registered]
+        self, storage: RingStorage, handover: Handover, register: Callable[[Sequence[NodePlace]], Registered]
     ) -> None:
         self._storage = storage
         self._handover = handover
@@ -79,7 +79,7 @@ class StorageService:
     async def get_lists(self, asked: GetManyArgs) -> GetListsReply:
         return GetListsReply([_list(found) for found in _fitting(await self._read(True, asked))])
 
-    async def _read(self, lists: bool, asked: GetManyArgs) -> list[KeyFound]:
+    async def _read(self, lists: bool, asked: GetManyArgs) -> list[FoundKey]:
         wants = asked.want_lease or [False] * len(asked.keys)
         if len(wants) != len(asked.keys):
             raise KeyRefused("there must be as many wishes as keys")
@@ -90,7 +90,7 @@ class StorageService:
             try:
                 return PutReply(await self._storage.write(kind, asked.key, asked.value))
             except KeyRefused:
-                return PutReply(StorageStatus.PUT_FAILED)
+                return PutReply(KeyStatus.PUT_FAILED)
 
         return change
 
@@ -104,7 +104,7 @@ class StorageService:
 
     async def revoke(self, asked: RevokeLeaseArgs) -> RevokeLeaseReply:
         self._storage.revoked(asked.key)
-        return RevokeLeaseReply(StorageStatus.OK)
+        return RevokeLeaseReply(KeyStatus.OK)
 
     async def ring(self, _: RingArgs) -> RingMessage:
         ring = self._storage.ring
@@ -125,11 +125,11 @@ class StorageService:
             )
             for row in asked.rows
         ]
-        await self._handover.take([Range(each.first, each.last) for each in asked.forget], rows)
+        await self._handover.take([HashRange(each.first, each.last) for each in asked.forget], rows)
         return Nothing()
 
 
-def _fitting(found: Sequence[KeyFound]) -> Sequence[KeyFound]:
+def _fitting(found: Sequence[FoundKey]) -> Sequence[FoundKey]:
     """Return the first values, as many as fit into one answer; the caller asks again for the rest."""
     size = 0
     for n, each in enumerate(found):
@@ -139,34 +139,34 @@ def _fitting(found: Sequence[KeyFound]) -> Sequence[KeyFound]:
     return found
 
 
-def _lease(found: KeyFound) -> LeaseStruct:
+def _lease(found: FoundKey) -> LeaseStruct:
     return LeaseStruct(True, found.lease_seconds) if found.lease_seconds else LeaseStruct()
 
 
-def _value(found: KeyFound) -> GetReply:
+def _value(found: FoundKey) -> GetReply:
     if not isinstance(found.value, str):
-        return GetReply(StorageStatus.KEY_NOT_FOUND)
-    return GetReply(StorageStatus.OK, found.value, _lease(found))
+        return GetReply(KeyStatus.KEY_NOT_FOUND)
+    return GetReply(KeyStatus.OK, found.value, _lease(found))
 
 
-def _list(found: KeyFound) -> GetListReply:
+def _list(found: FoundKey) -> GetListReply:
     if not isinstance(found.value, list):
-        return GetListReply(StorageStatus.KEY_NOT_FOUND)
-    return GetListReply(StorageStatus.OK, found.value, _lease(found))
+        return GetListReply(KeyStatus.KEY_NOT_FOUND)
+    return GetListReply(KeyStatus.OK, found.value, _lease(found))
 
 
-def places_of(asked: RegisterArgs) -> list[RingPlace]:
+def places_of(asked: RegisterArgs) -> list[NodePlace]:
     node = asked.client_info
     if not all(0 <= node_id < SIZE for node_id in (node.node_id, *asked.more_ids)):
         raise KeyRefused("an id of a node has 32 bits")
-    return [RingPlace(node_id, node.host_port) for node_id in (node.node_id, *asked.more_ids)]
+    return [NodePlace(node_id, node.host_port) for node_id in (node.node_id, *asked.more_ids)]
 
 
-def clients_of(places: Sequence[RingPlace]) -> list[Client]:
+def clients_of(places: Sequence[NodePlace]) -> list[Client]:
     return [Client(place.host_port, place.node_id) for place in places]
 
 
 def ring_of(message: RingMessage) -> Ring:
     if not message.clients:
         raise KeyRefused("a ring has at least one node")
-    return Ring([RingPlace(each.node_id, each.host_port) for each in message.clients], message.version)
+    return Ring([NodePlace(each.node_id, each.host_port) for each in message.clients], message.version)

@@ -85,5 +85,5 @@ def service(
     )
 
 
-def _named(tribbles: list[model.Tribble]) -> list[Tribble]:
+def _named(tribbles: list[model.StoredTribble]) -> list[Tribble]:
     return [Tribble(each.user, each.posted, each.contents) for each in tribbles]

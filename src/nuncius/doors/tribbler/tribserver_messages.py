@@ -5,47 +5,47 @@ Messages of the second half are sent between Nuncius nodes only; other programs 
 
 import msgspec
 
-from nuncius.doors.tribbler.storage_messages import Message
+from nuncius.doors.tribbler.storage_messages import RpcStruct
 
 
-class CreateUserArgs(Message, frozen=True):
+class CreateUserArgs(RpcStruct, frozen=True):
     userid: str = ""
 
 
-class StatusReply(Message, frozen=True):
+class StatusReply(RpcStruct, frozen=True):
     status: int = 0
 
 
-class SubscriptionArgs(Message, frozen=True):
+class SubscriptionArgs(RpcStruct, frozen=True):
     userid: str = ""
     targetuser: str = ""
 
 
-class GetSubscriptionsArgs(Message, frozen=True):
+class GetSubscriptionsArgs(RpcStruct, frozen=True):
     userid: str = ""
 
 
-class GetSubscriptionsReply(Message, frozen=True):
+class GetSubscriptionsReply(RpcStruct, frozen=True):
     status: int = 0
     userids: list[str] = msgspec.field(default_factory=list)
 
 
-class PostTribbleArgs(Message, frozen=True):
+class PostTribbleArgs(RpcStruct, frozen=True):
     userid: str = ""
     contents: str = ""
 
 
-class GetTribblesArgs(Message, frozen=True):
+class GetTribblesArgs(RpcStruct, frozen=True):
     userid: str = ""
 
 
-class Tribble(Message, frozen=True):
+class Tribble(RpcStruct, frozen=True):
     userid: str = ""
     posted: int = 0
     contents: str = ""
 
 
-class GetTribblesReply(Message, frozen=True):
+class GetTribblesReply(RpcStruct, frozen=True):
     status: int = 0
     tribbles: list[Tribble] = msgspec.field(default_factory=list)
 
@@ -53,18 +53,18 @@ class GetTribblesReply(Message, frozen=True):
 # Between Nuncius nodes
 
 
-class PutManyArgs(Message, frozen=True):
+class PutManyArgs(RpcStruct, frozen=True):
     keys: list[str] = msgspec.field(default_factory=list)
     values: list[str] = msgspec.field(default_factory=list)
 
 
-class RecentArgs(Message, frozen=True):
+class RecentArgs(RpcStruct, frozen=True):
     is_first: bool = False
     """True to request only the name of the topic."""
     offsets: list[int] = msgspec.field(default_factory=list)
 
 
-class RecentReply(Message, frozen=True):
+class RecentReply(RpcStruct, frozen=True):
     topic: str = ""
     starts: list[int] = msgspec.field(default_factory=list)
     counts: list[int] = msgspec.field(default_factory=list)

@@ -10,7 +10,7 @@ from typing import Any
 
 from nuncius.broker import Broker
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription
-from nuncius.broker.model import Found, Turn
+from nuncius.broker.model import FoundEntry, Turn
 from nuncius.doors.replies import RequestLine, Unread
 from nuncius.doors.wire import Wire
 from nuncius.doors.zeromq import pubsub_codec, zmtp_codec
@@ -252,7 +252,7 @@ class ZeromqSession:
             self._get(asked, request, 0.0)
             await asked.got
 
-    def _got(self, asked: Asked, found: Found | Exception | None) -> None:
+    def _got(self, asked: Asked, found: FoundEntry | Exception | None) -> None:
         asked.looking = None  # breaks a reference cycle, so both are freed without the garbage collector
         self._gets.discard(asked)
         self._large.discard(asked)

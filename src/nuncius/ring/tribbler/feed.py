@@ -13,7 +13,7 @@ from nuncius.ring.tribbler.model import (
     CHUNK,
     LIMIT,
     Reference,
-    Tribble,
+    StoredTribble,
     chunk_key,
     decode_tribble,
     post_key,
@@ -54,7 +54,7 @@ def top(references: Iterable[Reference]) -> list[Reference]:
     return best
 
 
-async def read(storage: Storage, references: Sequence[Reference]) -> list[Tribble]:
+async def read(storage: Storage, references: Sequence[Reference]) -> list[StoredTribble]:
     """Read the tribbles of these references."""
     values = await storage.get_many([post_key(user, -age) for age, user in references])
     return [decode_tribble(value) for value in values if value is not None]

@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from nuncius.ring.tribbler.model import TOPIC, NoTribble, Tribble, decode_tribble
+from nuncius.ring.tribbler.model import TOPIC, NoTribble, StoredTribble, decode_tribble
 from nuncius.ring.tribbler.recent import PORTION, Posts
 from nuncius.store.queries import procedure, query
 
-NOBODY = Tribble("", 0, "")
+NOBODY = StoredTribble("", 0, "")
 """A placeholder for an entry that is not a tribble: any client can publish to the topic."""
 Query = Callable[..., Awaitable[Sequence[Any]]]
 """Returns the rows of a statement with its arguments."""
@@ -37,7 +37,7 @@ class LocalPosts:
         )
 
 
-def _said(body: bytes) -> Tribble:
+def _said(body: bytes) -> StoredTribble:
     try:
         return decode_tribble(body)
     except NoTribble:

@@ -44,7 +44,7 @@ class TribbleStatus(IntEnum):
     EEXISTS = 3
 
 
-class Tribble(msgspec.Struct, frozen=True, gc=False):
+class StoredTribble(msgspec.Struct, frozen=True, gc=False):
     """A user's post, with its time in nanoseconds since 1970."""
 
     user: str
@@ -89,23 +89,23 @@ def posted_at(item: str) -> int:
     return int(item, 16)
 
 
-def encode_tribble(tribble: Tribble) -> bytes:
+def encode_tribble(tribble: StoredTribble) -> bytes:
     try:
         return _ENCODER.encode(tribble)
     except UnicodeEncodeError:  # bytes that are not UTF-8 are escaped, as in the storage layer
         return json.dumps(msgspec.structs.asdict(tribble)).encode()
 
 
-def decode_tribble(value: str | bytes) -> Tribble:
+def decode_tribble(value: str | bytes) -> StoredTribble:
     """Decode a tribble. Raises NoTribble if the value is something else."""
     try:
         return _DECODER.decode(value)
     except msgspec.DecodeError:
         try:
-            return msgspec.convert(json.loads(value), Tribble)
+            return msgspec.convert(json.loads(value), StoredTribble)
         except (msgspec.ValidationError, ValueError, RecursionError) as error:
             raise NoTribble(str(error)) from error
 
 
 _ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(Tribble)
+_DECODER = msgspec.json.Decoder(StoredTribble)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from nuncius.ring.storage import Post, Storage
 from nuncius.ring.tribbler.model import (
     CHUNK,
-    Tribble,
+    StoredTribble,
     chunk_key,
     encode_tribble,
     item,
@@ -59,7 +59,7 @@ class Posting:
             author = await self._place(user)
         author.count += 1
         author.last = posted = self._time(author.last)
-        value = encode_tribble(Tribble(user, posted, contents))
+        value = encode_tribble(StoredTribble(user, posted, contents))
         await self._storage.put_and_publish(
             Post(post_key(user, posted), value.decode(), posts_key(user, author.chunk), item(posted), value)
         )

@@ -24,7 +24,7 @@ Positions = dict[str, list[int]]
 """By topic (each store has one): the next offset of each of its partitions."""
 
 
-class TimelinesProgress(msgspec.Struct, frozen=True):
+class TimelineProgress(msgspec.Struct, frozen=True):
     """The job's progress: every timeline of this lineage is valid up to this position, for the subscriptions
     that it lists."""
 
@@ -43,7 +43,7 @@ class Timeline(msgspec.Struct, frozen=True):
     users: list[str]
     posted: list[int]
 
-    def position(self, progress: TimelinesProgress | None) -> Positions:
+    def position(self, progress: TimelineProgress | None) -> Positions:
         """Return the position up to which the timeline is complete."""
         covered = progress is not None and progress.lineage == self.lineage and progress.run >= self.run
         return progress.at if covered and progress is not None else self.at
@@ -70,7 +70,7 @@ def decode_timeline(value: str | None) -> Timeline | None:
     return _decoded(_TIMELINE, value)
 
 
-def decode_progress(value: str | None) -> TimelinesProgress | None:
+def decode_progress(value: str | None) -> TimelineProgress | None:
     return _decoded(_PROGRESS, value)
 
 
@@ -82,4 +82,4 @@ def _decoded(decoder: msgspec.json.Decoder[T], value: str | None) -> T | None:
 
 
 _TIMELINE = msgspec.json.Decoder(Timeline)
-_PROGRESS = msgspec.json.Decoder(TimelinesProgress)
+_PROGRESS = msgspec.json.Decoder(TimelineProgress)

@@ -9,12 +9,12 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Protocol
 
-from nuncius.ring.storage import KeyRefused, Storage, StorageError, StorageStatus
+from nuncius.ring.storage import KeyRefused, KeyStatus, Storage, StorageError
 from nuncius.ring.tribbler import feed
 from nuncius.ring.tribbler.model import (
     MAX_NAME,
     Reference,
-    Tribble,
+    StoredTribble,
     TribbleStatus,
     subscriptions_key,
     timeline_key,
@@ -25,7 +25,7 @@ from nuncius.ring.tribbler.timelines import PROGRESS, decode_progress, decode_ti
 
 KNOWN_USERS = 100_000
 
-Answer = tuple[TribbleStatus, list[Tribble]]
+Answer = tuple[TribbleStatus, list[StoredTribble]]
 
 
 class Peers(Protocol):
@@ -55,21 +55,21 @@ class Tribbler:
         if len(user.encode("utf-8", "surrogateescape")) > MAX_NAME:
             raise KeyRefused(f"a user's name has at most {MAX_NAME} bytes")
         status = await self._storage.append(user_key(user), user)
-        return TribbleStatus.OK if status is StorageStatus.OK else TribbleStatus.EEXISTS
+        return TribbleStatus.OK if status is KeyStatus.OK else TribbleStatus.EEXISTS
 
     async def add_subscription(self, user: str, target: str) -> TribbleStatus:
         problem = await self._problem(user, target)
         if problem is not None:
             return problem
         status = await self._storage.append(subscriptions_key(user), target)
-        return TribbleStatus.OK if status is StorageStatus.OK else TribbleStatus.EEXISTS
+        return TribbleStatus.OK if status is KeyStatus.OK else TribbleStatus.EEXISTS
 
     async def remove_subscription(self, user: str, target: str) -> TribbleStatus:
         problem = await self._problem(user, target)
         if problem is not None:
             return problem
         status = await self._storage.remove(subscriptions_key(user), target)
-        return TribbleStatus.OK if status is StorageStatus.OK else TribbleStatus.ENOSUCHTARGETUSER
+        return TribbleStatus.OK if status is KeyStatus.OK else TribbleStatus.ENOSUCHTARGETUSER
 
     async def subscriptions(self, user: str) -> tuple[TribbleStatus, list[str]]:
         exists, followed = await self._storage.get_lists([user_key(user), subscriptions_key(user)])

@@ -62,7 +62,7 @@ class MissingQueues(msgspec.Struct, frozen=True, gc=False):
     queue_ids: tuple[int, ...]
 
 
-class _Run:
+class _PutRun:
     __slots__ = ("call", "letters")
 
     def __init__(self, call: PutCall) -> None:
@@ -75,7 +75,7 @@ class Parcel:
 
     def __init__(self, calls: Sequence[PutCall]) -> None:
         self._calls = calls
-        self._runs = runs = list[_Run]()
+        self._runs = runs = list[_PutRun]()
         self._places: list[tuple[int, int]] = []  # of each call: its run, and its first index in it
         open_runs: dict[tuple[int, int | None], int] = {}
         for call in calls:
@@ -85,7 +85,7 @@ class Parcel:
                 call.publisher_id is not None and call.count != runs[at].call.count + len(runs[at].letters)
             ):
                 at = open_runs[kind] = len(runs)
-                runs.append(_Run(call))
+                runs.append(_PutRun(call))
             self._places.append((at, len(runs[at].letters)))
             runs[at].letters += call.letters
         self.arguments = _arguments(

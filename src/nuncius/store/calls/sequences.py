@@ -27,7 +27,7 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
     subscribers: int
 
 
-class Found(msgspec.Struct, frozen=True, gc=False):
+class FoundEntry(msgspec.Struct, frozen=True, gc=False):
     """The entry of an id; `body` is None if there is none. `latest` is the subscriber's latest id."""
 
     latest: int
@@ -109,7 +109,7 @@ async def publish_in_turn(connection: Connection, calls: Sequence[TurnCall], wai
 
 
 async def get(connection: Connection, calls: Sequence[GetCall], _: bool) -> list[Any]:
-    """Carry out a batch. Results: Found, TOO_MUCH or NOT_SUBSCRIBED."""
+    """Carry out a batch. Results: FoundEntry, TOO_MUCH or NOT_SUBSCRIBED."""
     row = await connection.fetchrow(
         GET,
         [call.topic for call in calls],
@@ -119,6 +119,6 @@ async def get(connection: Connection, calls: Sequence[GetCall], _: bool) -> list
     )
     assert row is not None
     return [
-        Found(latest, body, topic_id) if code in (HERE, NONE_THERE) else code
+        FoundEntry(latest, body, topic_id) if code in (HERE, NONE_THERE) else code
         for code, latest, topic_id, body in zip(*row.values(), strict=True)
     ]
