@@ -2,10 +2,10 @@
 
 from nuncius.broker.clients import FULL, READ_ONLY, Client
 from nuncius.broker.delivery.feed import Feed
-from nuncius.broker.delivery.feed_parts import Batch
-from nuncius.broker.delivery.pubsub import Get
+from nuncius.broker.delivery.feed_parts import PushedSlice
+from nuncius.broker.delivery.pubsub import IdRequest
 from nuncius.broker.delivery.subscriptions import Reader, Subscription, SubscriptionInfo
-from nuncius.broker.delivery.tails import Chunk, Slice
+from nuncius.broker.delivery.tails import TailChunk, TailSlice
 from nuncius.broker.queues.queue import Queue, QueueInfo
 from nuncius.broker.queues.waiter import Waiter
 from nuncius.broker.topics.topic import PartitionInfo, Publisher, Retention, Topic, TopicInfo
@@ -22,13 +22,11 @@ __all__ = [
     "BY_TIME",
     "FULL",
     "READ_ONLY",
-    "Batch",
-    "Chunk",
     "Client",
     "Entries",
     "Feed",
     "FoundEntry",
-    "Get",
+    "IdRequest",
     "Leased",
     "Letter",
     "Message",
@@ -36,14 +34,16 @@ __all__ = [
     "Placed",
     "Pressure",
     "Publisher",
+    "PushedSlice",
     "Queue",
     "QueueInfo",
     "Reader",
     "Retention",
-    "Slice",
     "Stored",
     "Subscription",
     "SubscriptionInfo",
+    "TailChunk",
+    "TailSlice",
     "Topic",
     "TopicInfo",
     "Transaction",

@@ -23,7 +23,7 @@ PATIENCE = 10.0  # seconds that another node gets to make way
 AGAIN = 1.0  # seconds between two requests to it
 
 
-class Claims:
+class FeedClaims:
     def __init__(self, store: Store, listener: Listener) -> None:
         self._store = store
         self._listener = listener

@@ -10,8 +10,8 @@ from nuncius.broker.background.actors import CONSUMER, Actors, NumberedConsumer
 from nuncius.broker.background.signals import Signals
 from nuncius.broker.caller import NODE, Caller
 from nuncius.broker.delivery.positions import Positions
-from nuncius.broker.delivery.reading import Reading
-from nuncius.broker.delivery.reading_parts import Means
+from nuncius.broker.delivery.reading import Puller
+from nuncius.broker.delivery.reading_parts import PullServices
 from nuncius.broker.topics.topics import Topics
 from nuncius.store.calls.unread import recall, unread
 from nuncius.store.store import Store
@@ -26,10 +26,10 @@ class Consuming:
     ) -> None:
         self._topics = topics
         self._actors = actors
-        self._readings: OrderedDict[int, Reading] = OrderedDict()  # the longest silent first
+        self._readings: OrderedDict[int, Puller] = OrderedDict()  # the longest silent first
         self._bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._means = Means(
+        self._means = PullServices(
             positions.advance,
             store.combiner("unread", unread),
             store.combiner("recall", recall),
@@ -55,7 +55,7 @@ class Consuming:
         reading = self._readings.get(consumer.consumer_id)
         if reading is None or reading.consumer != consumer:
             self._forget_reading(consumer.consumer_id)
-            reading = self._readings[consumer.consumer_id] = Reading(consumer, self._means, caller)
+            reading = self._readings[consumer.consumer_id] = Puller(consumer, self._means, caller)
             self._make_room()
         else:
             self._readings.move_to_end(consumer.consumer_id)

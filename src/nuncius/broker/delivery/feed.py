@@ -16,9 +16,9 @@ from typing import Any
 
 from nuncius.broker import future
 from nuncius.broker.delivery.feed_ledger import FeedLedger
-from nuncius.broker.delivery.feed_parts import ENDS, FAILED, KNOWN, Batch, FeedServices, Settings
+from nuncius.broker.delivery.feed_parts import ENDS, FAILED, KNOWN, FeedServices, FeedSettings, PushedSlice
 from nuncius.broker.delivery.subscriptions import Reader, Subscription
-from nuncius.broker.delivery.tails import Slice
+from nuncius.broker.delivery.tails import TailSlice
 from nuncius.broker.errors import TakenOver
 from nuncius.store.calls.acknowledging import Acknowledgement, DeliverCall
 from nuncius.store.errors import StoreError
@@ -36,8 +36,8 @@ class Feed(FeedLedger):
         services: FeedServices,
         subscription: Subscription,
         reader: Reader,
-        push: Callable[[Batch], None],
-        settings: Settings,
+        push: Callable[[PushedSlice], None],
+        settings: FeedSettings,
         ended: Callable[[Exception], None] | None,
         closed: Callable[["Feed"], Awaitable[None]],
     ) -> None:
@@ -196,7 +196,7 @@ class Feed(FeedLedger):
             self.is_looking = False
         return found is not None
 
-    def give_fetched(self, partition: int, end: int, limit: int) -> Slice | None:
+    def give_fetched(self, partition: int, end: int, limit: int) -> TailSlice | None:
         """Push the next entries of this partition below the offset `end`, as far as they are fetched (and
         noted in the store, if that is needed). They are next in the order of all feeds of the caller."""
         if self._is_noted_before:
@@ -210,12 +210,12 @@ class Feed(FeedLedger):
                 self._wake.set()  # to confirm it
         return found
 
-    def _give(self, found: Slice) -> None:
+    def _give(self, found: TailSlice) -> None:
         redelivered = self._redelivered.get(found.partition, 0)
         if self._settings.acknowledged:
             self._outstanding.give(found.partition, found.first_offset, found.end - found.start)
         self._pushes += 1
-        self._push(Batch(found.partition, found.chunk, found.start, found.end, 0, redelivered))
+        self._push(PushedSlice(found.partition, found.chunk, found.start, found.end, 0, redelivered))
         self._given.set()
 
     @property
@@ -234,9 +234,9 @@ class Feed(FeedLedger):
         if self._settings.acknowledged:
             self._outstanding.give(partition, offset, 1, attempts)
         chunk, start = found
-        self._push(Batch(partition, chunk, start, start + 1, attempts, offset + 1))
+        self._push(PushedSlice(partition, chunk, start, start + 1, attempts, offset + 1))
 
-    async def _note(self, found: Slice | None) -> None:
+    async def _note(self, found: TailSlice | None) -> None:
         """Note in the store which entries will be delivered: those found and, with several feeds, those
         fetched."""
         ends = {}

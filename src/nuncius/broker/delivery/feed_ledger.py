@@ -6,7 +6,7 @@ from functools import partial
 from heapq import heappush
 from typing import Any
 
-from nuncius.broker.delivery.feed_parts import FeedServices, Settings
+from nuncius.broker.delivery.feed_parts import FeedServices, FeedSettings
 from nuncius.broker.delivery.outstanding import Given, Outstanding, Place
 from nuncius.broker.delivery.subscriptions import Reader, Subscription
 from nuncius.broker.queues.leases import clean
@@ -15,7 +15,7 @@ from nuncius.store.calls.acknowledging import AcknowledgeCall, Acknowledgement, 
 
 class FeedLedger:
     def __init__(
-        self, services: FeedServices, subscription: Subscription, reader: Reader, settings: Settings
+        self, services: FeedServices, subscription: Subscription, reader: Reader, settings: FeedSettings
     ) -> None:
         self._services = services
         self.subscription = subscription

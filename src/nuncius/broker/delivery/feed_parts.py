@@ -8,7 +8,7 @@ import msgspec
 from nuncius.broker.background.signals import Signals
 from nuncius.broker.caller import Caller
 from nuncius.broker.delivery.ordered_feeds import OrderedFeeds
-from nuncius.broker.delivery.tails import Chunk, Tails
+from nuncius.broker.delivery.tails import TailChunk, Tails
 from nuncius.store.calls.acknowledging import AcknowledgeCall, DeliverCall
 from nuncius.store.combiner.combiner import Combiner
 from nuncius.store.store import Store
@@ -28,12 +28,12 @@ FAILED = (
 ENDS = "select partition, nuncius.next_offset(partition_id) from nuncius.partitions where topic_id = $1"
 
 
-class Batch(msgspec.Struct, frozen=True, gc=False):
+class PushedSlice(msgspec.Struct, frozen=True, gc=False):
     """Entries [start:end] of a chunk. `attempts`: failed deliveries of this (single) entry. Offsets below
     `redelivered_to` may have been delivered before."""
 
     partition: int
-    chunk: Chunk
+    chunk: TailChunk
     start: int
     end: int
     attempts: int
@@ -41,7 +41,7 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class FeedSettings:
     durable: bool
     acknowledged: bool
     prefetch: int

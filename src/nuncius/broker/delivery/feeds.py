@@ -11,9 +11,9 @@ from weakref import WeakValueDictionary
 from nuncius.broker.background.listener import Listener
 from nuncius.broker.background.signals import Signals
 from nuncius.broker.caller import NODE, Caller
-from nuncius.broker.delivery.claims import Claims
+from nuncius.broker.delivery.claims import FeedClaims
 from nuncius.broker.delivery.feed import Feed
-from nuncius.broker.delivery.feed_parts import Batch, FeedServices, Settings
+from nuncius.broker.delivery.feed_parts import FeedServices, FeedSettings, PushedSlice
 from nuncius.broker.delivery.ordered_feeds import OrderedFeeds
 from nuncius.broker.delivery.send_order import SendOrder
 from nuncius.broker.delivery.subscriptions import Subscription, Subscriptions
@@ -61,7 +61,7 @@ class Feeds:
         """Where open feeds are counted."""
         self._feeds: set[Feed] = set()
         self._together: WeakValueDictionary[Caller, OrderedFeeds] = WeakValueDictionary()  # by caller
-        self._claims = Claims(store, listener)
+        self._claims = FeedClaims(store, listener)
         self._users: Counter[_Names] = Counter()  # feeds that are not durable, open or opening
         self._turns: WeakValueDictionary[_Names, asyncio.Lock] = WeakValueDictionary()
 
@@ -69,7 +69,7 @@ class Feeds:
         self,
         topic: str,
         subscriber: str,
-        push: Callable[[Batch], None],
+        push: Callable[[PushedSlice], None],
         *,
         start: str = "latest",
         durable: bool = False,
@@ -87,7 +87,7 @@ class Feeds:
 
         All feeds of a caller together push the entries that this node stored in the order of storing."""
         together = self._together_with(caller)
-        settings = Settings(durable, acknowledged, max(1, prefetch), gate, caller, together)
+        settings = FeedSettings(durable, acknowledged, max(1, prefetch), gate, caller, together)
         begin = partial(self._begin, push, settings, ended)
         if durable:
             return await self._begin_alone(
@@ -128,8 +128,8 @@ class Feeds:
 
     async def _begin(
         self,
-        push: Callable[[Batch], None],
-        settings: Settings,
+        push: Callable[[PushedSlice], None],
+        settings: FeedSettings,
         ended: Callable[[Exception], None] | None,
         subscription: Subscription,
     ) -> Feed:

@@ -38,7 +38,7 @@ class NotOwner(AlreadyExists):
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GroupMember:
     member_id: int
     name: str
     joined_at: datetime
@@ -57,7 +57,7 @@ class Shares:
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class MemberEntries:
     """Entries for a member. It names `generation` when it confirms them."""
 
     generation: int
@@ -113,10 +113,10 @@ class Groups:
         if not rows[0][0]:
             raise _unknown(member)
 
-    async def members(self, topic: str, subscriber: str) -> Sequence[Member]:
+    async def members(self, topic: str, subscriber: str) -> Sequence[GroupMember]:
         rows = await self._store.query("select * from nuncius.list_members($1, $2)", topic, subscriber)
         return [
-            Member(member_id, name, joined_at, last_seen, tuple(partitions))
+            GroupMember(member_id, name, joined_at, last_seen, tuple(partitions))
             for member_id, name, joined_at, last_seen, partitions in rows
         ]
 
@@ -143,7 +143,7 @@ class Groups:
             sum(unread for *_, unread in places),
         )
 
-    async def read(self, member: int, limit: int, wait: float = 0, *, caller: Caller = NODE) -> Portion:
+    async def read(self, member: int, limit: int, wait: float = 0, *, caller: Caller = NODE) -> MemberEntries:
         """Return up to so many entries after the confirmed positions of a member's partitions. Wait for the
         first. Stop soon after the size of the largest allowed entry: the next request gets the rest."""
         limit, room = min(limit, self._limits.max_batch), self._limits.max_body
@@ -166,7 +166,7 @@ class Groups:
                     break
             left = deadline - loop.time()
             if found or left <= 0:
-                return Portion(shares.generation, tuple(sorted(p for p, _ in shares.places)), found)
+                return MemberEntries(shares.generation, tuple(sorted(p for p, _ in shares.places)), found)
             if version is not None:  # else entries may have arrived before the topic was known
                 await self._signals.wait(topic.topic_id, version, left)
 

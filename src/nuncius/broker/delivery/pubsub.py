@@ -33,7 +33,7 @@ REMEMBERED_NAMES = 10_000
 TOPIC_ID = attrgetter("topic_id")
 
 
-class Get:
+class IdRequest:
     """A subscriber's request for an id, from its first look to its answer."""
 
     __slots__ = (
@@ -157,9 +157,9 @@ class PubSub:
         *,
         wait: float = 0.0,
         caller: Caller = NODE,
-    ) -> Get:
-        """Get the entry of an id, and confirm everything below it. `done` gets a FoundEntry (without a body if
-        there is no such entry, or none comes within the wait), None if the caller has to repeat the request
+    ) -> IdRequest:
+        """Get the entry of an id, and confirm everything below it. `done` gets a FoundEntry (without a body
+        if there is no such entry, or none comes within the wait), None if the caller has to repeat the request
         because the batch was too large, or an exception."""
         self._check("topic", topic)
         self._check("subscriber", subscriber)
@@ -167,11 +167,11 @@ class PubSub:
         if not 0 <= wait <= MAX_WAIT:
             raise InvalidInput(f"wait up to {MAX_WAIT:g} seconds")
         deadline = asyncio.get_running_loop().time() + wait if wait else None
-        request = Get(topic, subscriber, entry_id, deadline, done, caller)
+        request = IdRequest(topic, subscriber, entry_id, deadline, done, caller)
         self._look(request)
         return request
 
-    def leave(self, request: Get) -> None:
+    def leave(self, request: IdRequest) -> None:
         """Answer a waiting request now, with its latest result."""
         if request.finished:
             return
@@ -180,13 +180,13 @@ class PubSub:
         else:
             self._finish(request, request.told)
 
-    def _look(self, request: Get) -> None:
+    def _look(self, request: IdRequest) -> None:
         request.looking = True
         request.missed = False
         done = partial(self._looked, request)
         self._getting.submit(GetCall(done, request.caller, request.topic, request.subscriber, request.id))
 
-    def _looked(self, request: Get, result: Any) -> None:
+    def _looked(self, request: IdRequest, result: Any) -> None:
         request.looking = False
         if type(result) is FoundEntry:
             if result.body is None and request.deadline is not None:
@@ -203,7 +203,7 @@ class PubSub:
         else:
             self._finish(request, result)
 
-    def _wait(self, request: Get, told: FoundEntry) -> None:
+    def _wait(self, request: IdRequest, told: FoundEntry) -> None:
         request.told = told
         loop = asyncio.get_running_loop()
         assert request.deadline is not None
@@ -217,13 +217,13 @@ class PubSub:
         elif request.timer is None:
             request.timer = loop.call_at(request.deadline, self.leave, request)
 
-    def _wake(self, request: Get) -> None:
+    def _wake(self, request: IdRequest) -> None:
         if request.looking:
             request.missed = True
         else:
             self._look(request)
 
-    def _watch(self, request: Get, topic_id: int | None) -> None:
+    def _watch(self, request: IdRequest, topic_id: int | None) -> None:
         if request.topic_id is not None and request.wake is not None:
             self._signals.unwatch(request.topic_id, request.wake)
         request.topic_id = topic_id
@@ -231,7 +231,7 @@ class PubSub:
             request.wake = partial(self._wake, request)
             self._signals.watch(topic_id, request.wake)
 
-    def _finish(self, request: Get, result: Any) -> None:
+    def _finish(self, request: IdRequest, result: Any) -> None:
         request.finished = True
         if request.topic_id is not None:
             self._watch(request, None)

@@ -16,7 +16,7 @@ from typing import Any
 
 from nuncius.broker.background.actors import NoSuchConsumer, NumberedConsumer
 from nuncius.broker.caller import Caller
-from nuncius.broker.delivery.reading_parts import Done, Means, Place, Request
+from nuncius.broker.delivery.reading_parts import Done, Place, PullRequest, PullServices
 from nuncius.broker.errors import NoSuchTopic
 from nuncius.broker.topics.topic import Topic
 from nuncius.store.calls.moving import ELSEWHERE, MOVED, MoveCall
@@ -33,10 +33,10 @@ LOOK_SECONDS = 1.0
 LOOK_SECONDS_EACH = 0.01
 
 
-class Reading:
+class Puller:
     """Reading for one consumer: a line of requests, and a line of partitions to serve them in turn."""
 
-    def __init__(self, consumer: NumberedConsumer, means: Means, caller: Caller) -> None:
+    def __init__(self, consumer: NumberedConsumer, means: PullServices, caller: Caller) -> None:
         """`caller` is the first that consumes. Requests of other connections stand in the same line."""
         self.consumer = consumer
         self._caller = Caller(caller.door, f"consumer-{consumer.consumer_id}")
@@ -45,7 +45,7 @@ class Reading:
         self._means = means
         self._loop = asyncio.get_running_loop()
         self._topic: Topic | None = None
-        self._waiting: deque[Request] = deque()
+        self._waiting: deque[PullRequest] = deque()
         self._numbers = 0  # requests so far
         self._keyed: dict[str, list[Done]] = {}
         self._line: deque[Place] = deque()
@@ -67,19 +67,19 @@ class Reading:
     def ask(self, done: Done, key: str | None) -> None:
         """Request one message. Requests with the same key get the same message."""
         if key is None:
-            self._enter(Request(done, None))
+            self._enter(PullRequest(done, None))
         elif key in self._keyed:
             self._keyed[key].append(done)  # the first of them asks for all
         else:
             self._keyed[key] = [done]
-            self._recall(Request(partial(self._done_with_key, key), key))
+            self._recall(PullRequest(partial(self._done_with_key, key), key))
 
     def begin_anew(self) -> None:
         """Drop what is known and look again, because it may be outdated."""
         self._lost = True
         self._serve()
 
-    def _enter(self, request: Request) -> None:
+    def _enter(self, request: PullRequest) -> None:
         self._numbers += 1
         request.number = self._numbers
         self._waiting.append(request)
@@ -118,7 +118,7 @@ class Reading:
 
     # Handing out
 
-    def _hand_out(self, request: Request, place: Place, body: bytes) -> None:
+    def _hand_out(self, request: PullRequest, place: Place, body: bytes) -> None:
         place.position += 1
         self._reached[place.partition_id] = place.position
         self._under_way += 1
@@ -128,7 +128,7 @@ class Reading:
             MoveCall(done, self._caller, subscription, place.partition_id, place.position, request.key)
         )
 
-    def _moved(self, request: Request, body: bytes, result: Any) -> None:
+    def _moved(self, request: PullRequest, body: bytes, result: Any) -> None:
         self._under_way -= 1
         if result == MOVED:
             request.done(body)
@@ -236,12 +236,12 @@ class Reading:
         for done in self._keyed.pop(key):
             done(result)
 
-    def _recall(self, request: Request) -> None:
+    def _recall(self, request: PullRequest) -> None:
         assert request.key is not None
         done = partial(self._recalled, request)
         self._means.recalling.submit(RecallCall(done, self.consumer.subscription_id, request.key))
 
-    def _recalled(self, request: Request, known: Any) -> None:
+    def _recalled(self, request: PullRequest, known: Any) -> None:
         if isinstance(known, Exception):
             request.done(known)
         elif known is None:
@@ -251,7 +251,7 @@ class Reading:
         else:
             self._means.start(self._give_again(request, *known))
 
-    async def _give_again(self, request: Request, partition: int, offset: int) -> None:
+    async def _give_again(self, request: PullRequest, partition: int, offset: int) -> None:
         """Deliver again the message that an earlier request with this key got."""
         try:
             topic = await self._means.find_topic(self.consumer.topic)

@@ -15,7 +15,7 @@ Fetch = Callable[..., Awaitable[Entries | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class PullServices:
     """Services that every reading of a node uses."""
 
     advance: Callable[[MoveCall], None]
@@ -48,7 +48,7 @@ class Place:
         return self.position - self.first >= len(self.bodies)
 
 
-class Request:
+class PullRequest:
     __slots__ = ("done", "key", "number")
 
     def __init__(self, done: Done, key: str | None) -> None:

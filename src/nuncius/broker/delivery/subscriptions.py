@@ -8,7 +8,7 @@ from datetime import datetime
 
 from nuncius.broker.background.signals import Signals
 from nuncius.broker.caller import NODE, Caller
-from nuncius.broker.delivery.tails import Chunk, Slice, Tails
+from nuncius.broker.delivery.tails import TailChunk, Tails, TailSlice
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription, NoSuchTopic
 from nuncius.broker.limits import check_name, check_not_of_job, check_subscriber
 from nuncius.broker.topics.topic import Topic
@@ -162,7 +162,7 @@ class Reader:
 
     async def next(
         self, limit: int, caller: Caller = NODE, gate: AbstractAsyncContextManager[None] | None = None
-    ) -> Slice:
+    ) -> TailSlice:
         """Return the next entries, of one partition. Wait until there are some. Each look goes through the
         gate, if there is one."""
         while True:
@@ -173,7 +173,7 @@ class Reader:
                 return found
             await self._signals.wait(self.subscription.topic.topic_id, version, None)
 
-    async def look(self, limit: int, caller: Caller = NODE, bound: Bound | None = None) -> Slice | None:
+    async def look(self, limit: int, caller: Caller = NODE, bound: Bound | None = None) -> TailSlice | None:
         """Return the next entries, of one partition, or None. Entries that the bound excludes are fetched,
         too, for `take_fetched`."""
         if self._catalogue != self._signals.catalogue:
@@ -209,7 +209,7 @@ class Reader:
                 return found
         return None
 
-    def take_fetched(self, partition: int, end: int, limit: int, caller: Caller) -> Slice | None:
+    def take_fetched(self, partition: int, end: int, limit: int, caller: Caller) -> TailSlice | None:
         """Return the next entries of this partition below the offset `end`, as far as they are fetched."""
         partition_id, position = self.places[partition]
         known = self._tails.known(partition_id, position)
@@ -232,8 +232,8 @@ class Reader:
         return self._signals.version(self.subscription.topic.topic_id)
 
     def _move(
-        self, partition: int, chunk: Chunk, start: int, limit: int, caller: Caller, bound: Bound | None
-    ) -> Slice | None:
+        self, partition: int, chunk: TailChunk, start: int, limit: int, caller: Caller, bound: Bound | None
+    ) -> TailSlice | None:
         partition_id, _ = self.places[partition]
         first = chunk.entries.first_offset
         end = min(start + limit, len(chunk.entries.bodies))
@@ -243,7 +243,7 @@ class Reader:
             if end == start:
                 self.places[partition] = (partition_id, excluded)  # retention may have passed what was before
                 return None
-        found = Slice(partition, chunk, start, end)
+        found = TailSlice(partition, chunk, start, end)
         self._on_delivery(caller, found.end - found.start)
         # To the back of the line, so that a busy partition does not starve the others.
         del self.places[partition]

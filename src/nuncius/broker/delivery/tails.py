@@ -26,18 +26,18 @@ PER_CHUNK = 1000
 
 
 @dataclass(slots=True, eq=False)
-class Chunk:
+class TailChunk:
     """Consecutive entries of a partition. Doors keep their rendered form of them in `rendered`."""
 
     entries: Entries
     rendered: dict[str, Any] = field(default_factory=dict)
 
 
-class Slice(msgspec.Struct, frozen=True, gc=False):
+class TailSlice(msgspec.Struct, frozen=True, gc=False):
     """Entries of a chunk, from index `start` to before `end`."""
 
     partition: int
-    chunk: Chunk
+    chunk: TailChunk
     start: int
     end: int
 
@@ -61,14 +61,14 @@ class Tails:
     def __init__(self, topics: Topics, max_bytes: int = MAX_BYTES) -> None:
         self._topics = topics
         self._max_bytes = max_bytes
-        self._chunks: dict[int, list[Chunk]] = {}  # by partition id, in order of offsets
-        self._oldest: deque[tuple[int, Chunk, int]] = deque()  # partition id, chunk, size
+        self._chunks: dict[int, list[TailChunk]] = {}  # by partition id, in order of offsets
+        self._oldest: deque[tuple[int, TailChunk, int]] = deque()  # partition id, chunk, size
         self._bytes = 0
         self._forgotten = 0  # how often the cache was dropped
         # By partition id, position and version: a reader with a newer version shares no older fetch.
         self._under_way: dict[tuple[int, int, int], asyncio.Future[Any]] = {}
 
-    def known(self, partition_id: int, position: int) -> tuple[Chunk, int] | None:
+    def known(self, partition_id: int, position: int) -> tuple[TailChunk, int] | None:
         """Return the cached chunk with this offset and the index in it, or None."""
         chunks = self._chunks.get(partition_id)
         if not chunks:
@@ -80,7 +80,7 @@ class Tails:
 
     async def fetch(
         self, partition_id: int, position: int, version: int, caller: Caller
-    ) -> tuple[Chunk, int] | int | None:
+    ) -> tuple[TailChunk, int] | int | None:
         """Return the same, fetched if necessary; None if there is nothing yet, or GONE. If retention has
         passed the position, the chunk begins after it. `version` is the topic's version at the caller."""
         found = self.known(partition_id, position)
@@ -99,13 +99,13 @@ class Tails:
             return chunk  # type: ignore[no-any-return]
         return chunk, max(0, position - chunk.entries.first_offset)
 
-    async def fetch_one(self, partition_id: int, offset: int, caller: Caller) -> tuple[Chunk, int] | None:
+    async def fetch_one(self, partition_id: int, offset: int, caller: Caller) -> tuple[TailChunk, int] | None:
         """Return exactly this entry, if it still exists. Do not cache it: only its subscriber needs it."""
         found = self.known(partition_id, offset)
         if found is None:
             entries = await self._topics.fetch_now(partition_id, offset, 1, caller)
             if isinstance(entries, Entries) and entries.first_offset == offset:
-                found = Chunk(entries), 0
+                found = TailChunk(entries), 0
         return found
 
     def forget(self) -> None:
@@ -131,12 +131,12 @@ class Tails:
         if not isinstance(entries, Entries):
             done(entries)
             return
-        chunk = Chunk(entries)
+        chunk = TailChunk(entries)
         if forgotten == self._forgotten:
             self._keep(place[0], chunk)
         done(chunk)
 
-    def _keep(self, partition_id: int, chunk: Chunk) -> None:
+    def _keep(self, partition_id: int, chunk: TailChunk) -> None:
         chunks = self._chunks.setdefault(partition_id, [])
         chunks.insert(bisect_right(chunks, _first_offset(chunk), key=_first_offset), chunk)
         size = _size(chunk.entries)
@@ -150,7 +150,7 @@ class Tails:
                 del self._chunks[oldest]
 
 
-def _first_offset(chunk: Chunk) -> int:
+def _first_offset(chunk: TailChunk) -> int:
     return chunk.entries.first_offset
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from nuncius.broker import Broker
 from nuncius.broker.background.tasks import BackgroundWork
-from nuncius.broker.model import Batch, Feed
+from nuncius.broker.model import Feed, PushedSlice
 from nuncius.doors.replies import Reply
 from nuncius.doors.stomp import slim_codec
 from nuncius.doors.stomp.destinations import parse_literal
@@ -190,7 +190,7 @@ class SlimSession:
         )
         self._audience.come(topic)
 
-    def _push(self, head: bytes, batch: Batch) -> None:
+    def _push(self, head: bytes, batch: PushedSlice) -> None:
         bodies = slim_bodies(batch.chunk)[batch.start : batch.end]
         self._wire.send(head + (END_OF_BODY + head).join(bodies) + END_OF_BODY)
 

@@ -9,7 +9,7 @@ other.
 
 import asyncio
 
-from nuncius.broker.model import Get as Looking
+from nuncius.broker.model import IdRequest as Looking
 from nuncius.doors.replies import Reply, RequestLine
 
 

@@ -11,7 +11,7 @@ from nuncius.doors.wire import Wire
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Consumer:
+class StompConsumer:
     broker: Broker
     carrier: Wire
     background: BackgroundWork

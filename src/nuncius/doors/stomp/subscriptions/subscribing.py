@@ -13,7 +13,7 @@ from nuncius.doors.stomp.frames.headers import required
 from nuncius.doors.stomp.frames.rendering import message_head
 from nuncius.doors.stomp.frames.versions import Version
 from nuncius.doors.stomp.introduction import Introduction
-from nuncius.doors.stomp.subscriptions.consumer import Consumer
+from nuncius.doors.stomp.subscriptions.consumer import StompConsumer
 from nuncius.doors.stomp.subscriptions.queue_subscription import QueueSubscription
 from nuncius.doors.stomp.subscriptions.topic_subscription import TopicSubscription
 from nuncius.doors.wire import Wire
@@ -74,7 +74,7 @@ class Subscribing:
         self._heard: set[Destination] = set()  # of non-durable subscriptions without ACK
         self._sent_to: set[Destination] = set()  # those of `_heard` that the connection has sent to
         self._is_over = False
-        self._pattern = Consumer(broker, carrier, background, ended, self._version, 0, b"", False, False)
+        self._pattern = StompConsumer(broker, carrier, background, ended, self._version, 0, b"", False, False)
 
     async def subscribe(self, frame: Frame) -> None:
         wish = self._wish(frame)
@@ -101,7 +101,7 @@ class Subscribing:
         if self._is_over:
             await subscription.close(GOODBYE)
 
-    async def _open(self, wish: SubscribeFrame, consumer: Consumer) -> AnySubscription:
+    async def _open(self, wish: SubscribeFrame, consumer: StompConsumer) -> AnySubscription:
         if wish.destination.is_queue:
             queue = await consumer.broker.queues.ensure(wish.destination.name, caller=consumer.carrier.caller)
             from_queue = QueueSubscription(consumer, queue, wish.prefetch)
