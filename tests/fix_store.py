@@ -7,9 +7,12 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import asyncpg
 import pytest
+from asyncpg.connection import Connection as AsyncpgConnection
 
 from nuncius.store import migrations
 from nuncius.store.driver import Connection
@@ -20,6 +23,7 @@ TEMPLATE = "nuncius_template"
 # A file system in memory, where there is one: databases come and go six times as fast.
 MEMORY = Path("/dev/shm")  # noqa: S108  (only the place where folders are made)
 _numbers = itertools.count(1)
+FIRST_OWN_TYPE = 16384  # types below this number come with PostgreSQL and are the same in every database
 
 
 async def _execute(dsn: str, statement: str) -> None:
@@ -72,6 +76,29 @@ def data_dir() -> Iterator[Path]:
     finally:
         embedded.stop(directory)
         shutil.rmtree(parent)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def types_are_known() -> Iterator[None]:
+    """Let asyncpg describe PostgreSQL's own types once a run, not once a connection.
+
+    The query takes as long as all else that a short test asks the server.
+    """
+    described: dict[frozenset[int], Any] = {}
+    describe = AsyncpgConnection._introspect_types  # noqa: SLF001
+
+    async def describe_once(self: Any, numbers: Any, timeout: Any) -> Any:
+        wanted = frozenset(numbers)
+        if wanted not in described:
+            answer = await describe(self, numbers, timeout)
+            if max(wanted) >= FIRST_OWN_TYPE:
+                return answer
+            described[wanted] = answer[0], SimpleNamespace(name="described before")
+        return described[wanted]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AsyncpgConnection, "_introspect_types", describe_once)
+        yield
 
 
 @pytest.fixture(scope="session")

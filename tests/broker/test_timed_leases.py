@@ -97,18 +97,6 @@ async def test_wait_for_a_message(broker: Broker) -> None:
     assert one.message.body == b"yours"
 
 
-async def test_gone_while_it_waits(broker: Broker) -> None:
-    """Who does not wait any more gets nothing: the message is there for the next."""
-    jobs = await queue(broker)
-    waiting = start(broker.timed_leases.lease(jobs, seconds=60, wait=60))
-    await until_waiting_for(broker, jobs)
-    waiting.cancel()
-    await asyncio.wait([waiting])
-    await put(broker, jobs, b"x")
-    (one,) = await broker.timed_leases.lease(jobs, seconds=60)
-    assert one.attempts == 0
-
-
 @pytest.mark.parametrize("turns", range(5))
 async def test_gone_when_it_comes(broker: Broker, connection: Connection, turns: int) -> None:
     """Whenever the caller goes, before, at, or after the moment of its answer, nothing is left in its hands

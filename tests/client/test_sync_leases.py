@@ -56,14 +56,6 @@ def test_as_a_block(client: Client) -> None:
     assert client.lease("b") is None
 
 
-def test_release(client: Client) -> None:
-    """Without a reason a message comes again at once."""
-    client.create_queue("c")
-    client.put("c", "x")
-    next_lease(client, "c").release()
-    assert next_lease(client, "c").attempts == 0
-
-
 def test_as_they_come(client: Client) -> None:
     """`leases` yields messages in hand for ever."""
     client.create_queue("d")
@@ -73,12 +65,3 @@ def test_as_they_come(client: Client) -> None:
         with lease:
             seen.append(lease.message.text)
     assert seen == ["1", "2", "3"]
-
-
-def test_another_consumer(broker: testing.Broker, client: Client) -> None:
-    """What a client had in hand when it was closed comes to another."""
-    client.create_queue("e")
-    client.put("e", "x")
-    with broker.client() as short:
-        next_lease(short, "e")
-    assert next_lease(client, "e").attempts == 1
