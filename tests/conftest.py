@@ -17,6 +17,7 @@ pytest_plugins = [
     "fix_broker",
     "fix_coverage",
     "fix_proxy",
+    "fix_quick",
     "fix_asyncio",
     "fix_servers",
 ]
