@@ -139,6 +139,12 @@ def dsn(server: EmbeddedServer, template: str) -> Iterator[str]:
     yield from _database(server, template)
 
 
+@pytest.fixture(scope="module")
+def module_dsn(server: EmbeddedServer, template: str) -> Iterator[str]:
+    """The address of a migrated database that the tests of a module share."""
+    yield from _database(server, template)
+
+
 def _database(server: EmbeddedServer, template: str) -> Iterator[str]:
     name = f"test_{next(_numbers)}"
     execute(server.dsn, f"create database {name} template {template} strategy file_copy")

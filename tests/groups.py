@@ -23,8 +23,10 @@ GROUPS = (
     "tests/cli",
     "tests/pipeline",
     "tests/console",
-    "tests/doors",
+    "tests/doors/test_memory.py",
     "tests/bench tests/docs",
+    "tests/doors",
+    "tests/doors/tribbler tests/doors/zeromq",
     "tests/doors/stomp",
     "tests/store",
     "tests/doors/http",
@@ -34,7 +36,7 @@ GROUPS = (
     "tests/doors/telesto",
     "tests",
 )
-AT_A_TIME = max(4, 2 * (os.cpu_count() or 1))
+AT_A_TIME = 1 + 2 * (os.cpu_count() or 1)
 NOTHING_COLLECTED = 5
 
 

@@ -16,8 +16,8 @@ from nuncius.store.server import pgbinaries
 from store.catalogue import describe
 
 SQL = Path(migrations.__file__).parent / "sql"
-# What earlier versions of the program printed for an empty database, named by the version it then had. Compressed,
-# because it is data: searches and readers should find the procedures of today.
+# What earlier versions of the program printed for an empty database, named by the version it then had.
+# Compressed, because they are data: searches should find the procedures of today.
 RELEASED = {
     int(file.name.removesuffix(".sql.gz")): gzip.decompress(file.read_bytes()).decode()
     for file in (Path(__file__).parent / "released").iterdir()
