@@ -85,7 +85,7 @@ def types_are_known() -> Iterator[None]:
     The query takes as long as all else that a short test asks the server.
     """
     described: dict[frozenset[int], Any] = {}
-    describe = AsyncpgConnection._introspect_types  # noqa: SLF001
+    describe = AsyncpgConnection._introspect_types  # type: ignore[attr-defined]  # noqa: SLF001
 
     async def describe_once(self: Any, numbers: Any, timeout: Any) -> Any:
         wanted = frozenset(numbers)
