@@ -1,14 +1,14 @@
 """Messages in hand: settled, released, and back in their queue when their consumer or its connection goes."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.acknowledging import QUICK, gate_leases, held, lease_one, node
+from broker.acknowledging import QUICK, gate_leases, held, lease_one, until_held
 from broker.inside import put, queue, start, until_waiting_for
 from fix_proxy import Connecting, Proxy
 from nuncius.broker import Broker
+from nuncius.broker.limits import Limits
 from nuncius.client import (
     AsyncClient,
     AsyncLease,
@@ -25,10 +25,9 @@ from racing import until
 
 
 @pytest.fixture
-async def broker(dsn: str, no_safety_net: None) -> AsyncIterator[Broker]:  # noqa: ARG001  (before it)
-    """A broker that tries again soon."""
-    async with node(dsn, QUICK) as running:
-        yield running
+def limits() -> Limits:
+    """Failed messages are tried again soon."""
+    return QUICK
 
 
 async def next_lease(client: AsyncClient) -> AsyncLease:
@@ -213,10 +212,7 @@ async def test_cancelled_when_it_comes(
             receive(packet)
             waiting.cancel()
 
-    async def leased() -> bool:
-        return await in_hand(connection) == 1
-
-    await until(leased)
+    await until_held(connection, 1)
     link._on_packet = in_the_same_turn  # noqa: SLF001
     opened.set()
     await asyncio.wait([waiting])

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import asyncpg
 import pytest
 
-from broker.acknowledging import PATIENT, QUICK, gate_leases, node
+from broker.acknowledging import PATIENT, QUICK, gate_leases, node, until_held
 from broker.inside import queue, start, until_nodes, until_waiting_for
 from leases.surfaces import SURFACES, Consumer, Delivery, Native, Stomp, World
 from nuncius.broker.limits import Limits
@@ -98,7 +98,7 @@ async def test_competing_consumers(world: World, surface: type[Consumer]) -> Non
     consumers = [start(consume(at)) for at in (0, 1)]
     await world.put(*(Letter(b"%d" % n, 1 + n % 10) for n in range(total)))
     await until(lambda: len(settled) >= total or any(each.done() for each in consumers))
-    await until(lambda: nothing_in_hand(world))
+    await until_held(world.connection, 0)
     for each in consumers:
         each.cancel()
     ended = await asyncio.gather(*consumers, return_exceptions=True)
@@ -212,7 +212,7 @@ async def test_gone_before_its_answer(world: World, surface: type[Consumer]) -> 
     await world.put(b"x")
     opened = gate_leases(ann.node)
     waiting = start(ann.next())
-    await until(lambda: something_in_hand(world))
+    await until_held(world.connection, 1)
     await leave(ann, waiting)
     opened.set()
     assert (await bob.next()).attempts == 0
@@ -225,11 +225,3 @@ async def leave(one: Consumer, waiting: "asyncio.Future[Delivery]") -> None:
     if isinstance(one, Stomp | Native):
         await one.leave()
     await until(lambda: not any(one.node.queues._room._waiters.values()))  # noqa: SLF001
-
-
-async def something_in_hand(world: World) -> bool:
-    return await world.in_hand() > 0
-
-
-async def nothing_in_hand(world: World) -> bool:
-    return await world.in_hand() == 0

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from broker.acknowledging import QUICK, gate, held, lease_one, node
+from broker.acknowledging import QUICK, gate, held, lease_one, node, until_held
 from broker.inside import put, queue, until_waiting_for
 from native_peer import NativePeer, connections, open_door, open_peer
 from nuncius.broker import Broker
@@ -22,10 +22,9 @@ Connecting = Callable[..., Awaitable[NativePeer]]
 
 
 @pytest.fixture
-async def broker(dsn: str, no_safety_net: None) -> AsyncIterator[Broker]:  # noqa: ARG001  (before it)
-    """A broker that tries again soon."""
-    async with node(dsn, QUICK) as running:
-        yield running
+def limits() -> Limits:
+    """Failed messages are tried again soon."""
+    return QUICK
 
 
 @pytest.fixture
@@ -177,11 +176,7 @@ async def test_lost_while_it_settles(
     ann = await connect()
     (one,) = await lease(ann)
     ann.send(packets.Settle(50, [one.lease]))
-
-    async def settled() -> bool:
-        return await held(connection) == []
-
-    await until(settled)
+    await until_held(connection, 0)
     await ann.close()
     await until(lambda: connections(door[0]) == 0)
     opened.set()
