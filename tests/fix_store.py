@@ -4,13 +4,15 @@ import asyncio
 import itertools
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import asyncpg
+import psycopg
 import pytest
 from asyncpg.connection import Connection as AsyncpgConnection
 
@@ -127,29 +129,56 @@ def template(server: EmbeddedServer) -> str:
     return TEMPLATE
 
 
+@pytest.fixture(scope="session")
+def admin(server: EmbeddedServer) -> Iterator[psycopg.Connection]:
+    """A connection that creates and drops databases; one for each test would take longer than the copy."""
+    with psycopg.connect(server.dsn, autocommit=True, prepare_threshold=None) as connection:
+        yield connection
+
+
+Databases = Callable[[str], AbstractContextManager[str]]
+
+
+@pytest.fixture(scope="session")
+def database_from(server: EmbeddedServer, admin: psycopg.Connection) -> Databases:
+    """Copies a template; the copy, given by its address, is dropped afterwards."""
+
+    @contextmanager
+    def copy(template: str) -> Iterator[str]:
+        name = f"test_{next(_numbers)}"
+        admin.execute(f"create database {name} template {template} strategy file_copy".encode())
+        yield other_database(server.dsn, name)
+        admin.execute(f"drop database {name} with (force)".encode())
+
+    return copy
+
+
 @pytest.fixture
-def empty_dsn(server: EmbeddedServer) -> Iterator[str]:
+def empty_dsn(database_from: Databases) -> Iterator[str]:
     """The address of a fresh database with nothing in it."""
-    yield from _database(server, "template0")
+    with database_from("template0") as made:
+        yield made
 
 
 @pytest.fixture
-def dsn(server: EmbeddedServer, template: str) -> Iterator[str]:
+def dsn(database_from: Databases, template: str) -> Iterator[str]:
     """The address of a fresh, migrated database."""
-    yield from _database(server, template)
+    with database_from(template) as made:
+        yield made
+
+
+@pytest.fixture
+def away(database_from: Databases, template: str) -> Iterator[str]:
+    """The address of another store."""
+    with database_from(template) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
-def module_dsn(server: EmbeddedServer, template: str) -> Iterator[str]:
+def module_dsn(database_from: Databases, template: str) -> Iterator[str]:
     """The address of a migrated database that the tests of a module share."""
-    yield from _database(server, template)
-
-
-def _database(server: EmbeddedServer, template: str) -> Iterator[str]:
-    name = f"test_{next(_numbers)}"
-    execute(server.dsn, f"create database {name} template {template} strategy file_copy")
-    yield other_database(server.dsn, name)
-    execute(server.dsn, f"drop database {name} with (force)")
+    with database_from(template) as made:
+        yield made
 
 
 @pytest.fixture
