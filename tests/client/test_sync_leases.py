@@ -56,6 +56,14 @@ def test_as_a_block(client: Client) -> None:
     assert client.lease("b") is None
 
 
+def test_release(client: Client) -> None:
+    """Without a reason a message comes again at once."""
+    client.create_queue("c")
+    client.put("c", "x")
+    next_lease(client, "c").release()
+    assert next_lease(client, "c").attempts == 0
+
+
 def test_as_they_come(client: Client) -> None:
     """`leases` yields messages in hand for ever."""
     client.create_queue("d")
