@@ -6,6 +6,7 @@ import pytest
 
 from nuncius.broker import Broker
 from nuncius.broker.background import listener
+from nuncius.broker.limits import Limits
 
 NEVER = 3600.0
 
@@ -17,14 +18,20 @@ def no_safety_net(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def broker(dsn: str, no_safety_net: None) -> AsyncIterator[Broker]:  # noqa: ARG001  (before it)
+def limits() -> Limits:
+    """The limits of the test's brokers; a module may have others."""
+    return Limits()
+
+
+@pytest.fixture
+async def broker(dsn: str, limits: Limits, no_safety_net: None) -> AsyncIterator[Broker]:  # noqa: ARG001  (before it)
     """A broker on the test's database."""
-    async with Broker(dsn, patience=20) as running:
+    async with Broker(dsn, limits=limits, patience=20) as running:
         yield running
 
 
 @pytest.fixture
-async def second(dsn: str, broker: Broker) -> AsyncIterator[Broker]:  # noqa: ARG001  (beside it)
+async def second(dsn: str, limits: Limits, broker: Broker) -> AsyncIterator[Broker]:  # noqa: ARG001  (beside it)
     """Another broker on the same database."""
-    async with Broker(dsn, patience=20) as running:
+    async with Broker(dsn, limits=limits, patience=20) as running:
         yield running

@@ -4,12 +4,17 @@ import asyncio
 import itertools
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import asyncpg
+import psycopg
 import pytest
+from asyncpg.connection import Connection as AsyncpgConnection
 
 from nuncius.store import migrations
 from nuncius.store.driver import Connection
@@ -20,6 +25,7 @@ TEMPLATE = "nuncius_template"
 # A file system in memory, where there is one: databases come and go six times as fast.
 MEMORY = Path("/dev/shm")  # noqa: S108  (only the place where folders are made)
 _numbers = itertools.count(1)
+FIRST_OWN_TYPE = 16384  # types below this number come with PostgreSQL and are the same in every database
 
 
 async def _execute(dsn: str, statement: str) -> None:
@@ -74,6 +80,29 @@ def data_dir() -> Iterator[Path]:
         shutil.rmtree(parent)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def types_are_known() -> Iterator[None]:
+    """Let asyncpg describe PostgreSQL's own types once a run, not once a connection.
+
+    The query takes as long as all else that a short test asks the server.
+    """
+    described: dict[frozenset[int], Any] = {}
+    describe = AsyncpgConnection._introspect_types  # type: ignore[attr-defined]  # noqa: SLF001
+
+    async def describe_once(self: Any, numbers: Any, timeout: Any) -> Any:
+        wanted = frozenset(numbers)
+        if wanted not in described:
+            answer = await describe(self, numbers, timeout)
+            if max(wanted) >= FIRST_OWN_TYPE:
+                return answer
+            described[wanted] = answer[0], SimpleNamespace(name="described before")
+        return described[wanted]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AsyncpgConnection, "_introspect_types", describe_once)
+        yield
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[EmbeddedServer]:
     """The embedded server all tests share. Tests that kill servers start their own."""
@@ -100,23 +129,56 @@ def template(server: EmbeddedServer) -> str:
     return TEMPLATE
 
 
+@pytest.fixture(scope="session")
+def admin(server: EmbeddedServer) -> Iterator[psycopg.Connection]:
+    """A connection that creates and drops databases; one for each test would take longer than the copy."""
+    with psycopg.connect(server.dsn, autocommit=True, prepare_threshold=None) as connection:
+        yield connection
+
+
+Databases = Callable[[str], AbstractContextManager[str]]
+
+
+@pytest.fixture(scope="session")
+def database_from(server: EmbeddedServer, admin: psycopg.Connection) -> Databases:
+    """Copies a template; the copy, given by its address, is dropped afterwards."""
+
+    @contextmanager
+    def copy(template: str) -> Iterator[str]:
+        name = f"test_{next(_numbers)}"
+        admin.execute(f"create database {name} template {template} strategy file_copy".encode())
+        yield other_database(server.dsn, name)
+        admin.execute(f"drop database {name} with (force)".encode())
+
+    return copy
+
+
 @pytest.fixture
-def empty_dsn(server: EmbeddedServer) -> Iterator[str]:
+def empty_dsn(database_from: Databases) -> Iterator[str]:
     """The address of a fresh database with nothing in it."""
-    yield from _database(server, "template0")
+    with database_from("template0") as made:
+        yield made
 
 
 @pytest.fixture
-def dsn(server: EmbeddedServer, template: str) -> Iterator[str]:
+def dsn(database_from: Databases, template: str) -> Iterator[str]:
     """The address of a fresh, migrated database."""
-    yield from _database(server, template)
+    with database_from(template) as made:
+        yield made
 
 
-def _database(server: EmbeddedServer, template: str) -> Iterator[str]:
-    name = f"test_{next(_numbers)}"
-    execute(server.dsn, f"create database {name} template {template} strategy file_copy")
-    yield other_database(server.dsn, name)
-    execute(server.dsn, f"drop database {name} with (force)")
+@pytest.fixture
+def away(database_from: Databases, template: str) -> Iterator[str]:
+    """The address of another store."""
+    with database_from(template) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def module_dsn(database_from: Databases, template: str) -> Iterator[str]:
+    """The address of a migrated database that the tests of a module share."""
+    with database_from(template) as made:
+        yield made
 
 
 @pytest.fixture

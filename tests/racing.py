@@ -60,9 +60,8 @@ async def backends(observer: Connection, name: str) -> list[int]:
 
 async def terminate(observer: Connection, name: str) -> int:
     """Ends the backends with that application name; answers how many there were, and are no more."""
-    ended: int = await observer.fetchval(
-        "select count(*) filter (where pg_terminate_backend(pid, 60000)) from pg_stat_activity"
-        " where datname = current_database() and application_name like $1",
-        name,
-    )
-    return ended
+    ended = await backends(observer, name)
+    await observer.execute("select pg_terminate_backend(pid) from unnest($1::int[]) pid", ended)
+    gone = "select not exists (select from pg_stat_activity where pid = any($1))"
+    await until(lambda: observer.fetchval(gone, ended))
+    return len(ended)

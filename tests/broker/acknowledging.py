@@ -56,6 +56,11 @@ async def held(connection: Connection) -> list[tuple[int, int]]:
     return [(row["holder"], row["attempts"]) for row in rows]
 
 
+async def until_held(connection: Connection, count: int) -> None:
+    """Returns when so many messages are leased, or wait for their next attempt."""
+    await until(lambda: connection.fetchval("select count(*) = $1 from nuncius.leases", count))
+
+
 async def off_duty(*brokers: Broker) -> None:
     """What is due comes back only when a test says so."""
     for broker in brokers:

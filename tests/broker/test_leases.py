@@ -1,17 +1,14 @@
 """Leases through the broker: consumers who acknowledge, come and go, and nodes that die under them."""
 
 import asyncio
-import json
 import logging
 from typing import Any
 
 import pytest
 
 from broker.acknowledging import (
-    PATIENT,
     QUICK,
     contents,
-    gate_leases,
     held,
     lease,
     lease_one,
@@ -20,13 +17,14 @@ from broker.acknowledging import (
     off_duty,
     returned,
 )
-from broker.inside import put, queue, start, until_nodes, until_waiting_for
+from broker.inside import put, queue, start, until_waiting_for
 from fix_broker import NEVER
 from fix_store import execute, other_database
 from nuncius.broker import Broker, future
 from nuncius.broker.background import listener
 from nuncius.broker.background.duties import Duties
 from nuncius.broker.errors import InvalidInput, NoSuchQueue
+from nuncius.broker.limits import Limits
 from nuncius.broker.model import Letter
 from nuncius.store.driver import Connection
 from nuncius.store.server.embedded import EmbeddedServer
@@ -46,22 +44,6 @@ async def locked_by(observer: Connection) -> set[int]:
     return {row["pid"] for row in rows}
 
 
-async def test_lease_and_settle(broker: Broker, connection: Connection) -> None:
-    """What is leased is nobody else's, whole, and gone for good when it is settled."""
-    jobs = await queue(broker)
-    await put(broker, jobs, Letter(b"x", 7, 3, 8, 5, '{"a": "b"}'))
-    (one,) = await lease(broker, jobs, receiver=8)
-    message = one.message
-    assert (message.body, message.priority, message.sender_id) == (b"x", 7, 3)
-    assert (message.receiver_id, message.context, message.headers) == (8, 5, '{"a": "b"}')
-    assert (one.lease_id, one.origin, one.attempts) == (message.message_id, message.message_id, 0)
-    assert await broker.queues.take(jobs, 8) == []
-    assert await held(connection) == [(holder(broker), 1)]
-    await broker.leases.settle([one.lease_id])
-    assert await held(connection) == []
-    await broker.leases.settle([one.lease_id])  # doing it twice is doing it once
-
-
 async def test_limits_of_a_lease(broker: Broker) -> None:
     """One may ask for many at once, within the limits of a take."""
     jobs = await queue(broker)
@@ -71,20 +53,6 @@ async def test_limits_of_a_lease(broker: Broker) -> None:
     assert await lease(broker, jobs) == []
     with pytest.raises(InvalidInput):
         await lease(broker, jobs, limit=0)
-
-
-async def test_a_failed_attempt_comes_again(dsn: str, no_safety_net: None) -> None:  # noqa: ARG001
-    """A message that its consumer could not take comes again by itself after the retry delay, counted, to
-    whoever waits; its first id stays the same."""
-    async with node(dsn, QUICK) as broker:
-        jobs = await queue(broker)
-        await put(broker, jobs, b"x")
-        first = await lease_one(broker, jobs)
-        waiting = start(lease_one(broker, jobs))
-        await broker.leases.release([first.lease_id], reason="no")
-        again = await waiting
-        assert (again.attempts, again.origin, again.message.body) == (1, first.origin, b"x")
-        assert again.lease_id != first.lease_id
 
 
 @pytest.mark.parametrize("way", ["lease", "timed lease", "transaction"])
@@ -116,52 +84,16 @@ async def test_the_retry_delay_is_exact(dsn: str, no_safety_net: None, way: str)
             await broker.leases.settle([again.lease_id])
 
 
-async def test_not_before_its_time(dsn: str) -> None:
-    """Until the retry delay is over the message is not there for anybody."""
-    async with node(dsn, PATIENT) as broker:
-        jobs = await queue(broker)
-        await put(broker, jobs, b"x")
-        await broker.leases.release([(await lease_one(broker, jobs)).lease_id], reason="no")
-        assert await broker.leases.return_due() == 0
-        assert await lease(broker, jobs) == []
-        assert await broker.queues.take(jobs) == []
-
-
-async def test_what_was_never_delivered(broker: Broker) -> None:
-    """Released without a reason, a message is there for the next who waits, at once and uncounted."""
-    jobs = await queue(broker)
-    await put(broker, jobs, b"x")
-    first = await lease_one(broker, jobs)
-    waiting = start(lease_one(broker, jobs))
-    await until_waiting_for(broker, jobs)
-    await broker.leases.release([first.lease_id], reason=None)
-    assert (await waiting).attempts == 0
-
-
-async def test_dead_letters(dsn: str) -> None:
-    """After the last attempt a message is in the queue "dead/NAME", its history in headers, and readers who
-    wait there get it; meanwhile the failure is listed."""
-    async with node(dsn, QUICK) as broker:
+async def test_readers_of_dead_letters(dsn: str) -> None:
+    """Readers who wait for dead letters are woken by them."""
+    async with node(dsn, Limits(max_attempts=1)) as broker:
         jobs = await queue(broker)
         dead = await broker.queues.ensure("dead/jobs")
-        await put(broker, jobs, Letter(b"x", headers='{"a": "b"}'))
         waiting = start(broker.queues.take(dead.queue_id, wait=60))
-        origin = 0
-        for n in range(3):
-            one = await lease_one(broker, jobs)
-            assert one.attempts == n
-            origin = one.origin
-            await broker.leases.release([one.lease_id], reason=f"reason {n}")
-            if n < 2:
-                (failure,) = await broker.failures()
-                assert (failure.destination, failure.id) == ("/queue/jobs", one.origin)
-                assert (failure.attempts, failure.reason) == (n + 1, f"reason {n}")
-        async with asyncio.timeout(60):
-            (letter,) = await waiting
-        headers = json.loads(letter.headers or "")
-        assert (headers["a"], headers["dead-attempts"], headers["dead-reason"]) == ("b", "3", "reason 2")
-        assert (headers["dead-destination"], headers["dead-message-id"]) == ("/queue/jobs", f"q-{origin}")
-        assert await broker.failures() == []
+        await until_waiting_for(broker, dead.queue_id)
+        await put(broker, jobs, b"x")
+        await broker.leases.release([(await lease_one(broker, jobs)).lease_id], reason="no")
+        assert [letter.body for letter in await waiting] == [b"x"]
 
 
 @pytest.mark.parametrize("reason", ["a\0b", "\ud800", "x" * 100_000, ""])
@@ -190,60 +122,7 @@ async def test_two_nodes_lease_in_strict_order(broker: Broker, second: Broker) -
     assert len(set(taken)) == 60
 
 
-async def test_consumers_at_two_nodes(dsn: str, connection: Connection) -> None:
-    """Consumers at two nodes who settle, fail and give up: everything is settled once, nothing is lost, and
-    nothing comes twice without being counted."""
-    total = 60
-    settled: list[int] = []
-    failed: set[int] = set()
-    given_up: set[int] = set()
-
-    async def consume(at: Broker, jobs: int) -> None:
-        while len(settled) < total:
-            for one in await lease(at, jobs, limit=3, wait=0.1):
-                number = int(one.message.body)
-                assert one.attempts == (number in failed)
-                if number % 3 == 0 and number not in failed:
-                    failed.add(number)
-                    await at.leases.release([one.lease_id], reason="no")
-                elif number % 3 == 1 and number not in given_up:
-                    given_up.add(number)
-                    await at.leases.release([one.lease_id], reason=None)
-                else:
-                    settled.append(number)
-                    await at.leases.settle([one.lease_id])
-
-    async with node(dsn) as one, node(dsn) as two, asyncio.timeout(60):
-        jobs = await queue(one)
-        consumers = [start(consume(at, jobs)) for at in (one, two, two)]
-        for n in range(total):
-            await put(one, jobs, Letter(b"%d" % n, 1 + n % 10))
-        await asyncio.gather(*consumers)
-    assert sorted(settled) == list(range(total))
-    assert await held(connection) == []
-
-
 # Consumers who go away
-
-
-async def test_a_consumer_that_leaves(broker: Broker, connection: Connection) -> None:
-    """What was leased for a consumer that has gone meanwhile goes to the next, uncounted."""
-    jobs = await queue(broker)
-    await put(broker, jobs, b"x")
-    gate = gate_leases(broker)
-    leaving = start(lease(broker, jobs, wait=60))
-    staying = start(lease(broker, jobs, wait=60))
-
-    async def leased() -> bool:
-        return bool(await held(connection))
-
-    await until(leased)
-    leaving.cancel()
-    await asyncio.wait([leaving])
-    gate.set()
-    async with asyncio.timeout(60):
-        (one,) = await staying
-    assert (one.message.body, one.attempts) == (b"x", 0)
 
 
 async def test_a_consumer_that_leaves_while_the_store_is_away(
@@ -464,15 +343,3 @@ async def test_many_that_failed_at_once(dsn: str, connection: Connection) -> Non
         )
         await returned(broker, 5000)
         assert [info.depth for info in await broker.queues.info(["jobs"])] == [5000]
-
-
-async def test_nodes_wake_each_other(broker: Broker, second: Broker) -> None:
-    """A message that goes back at one node wakes a consumer at another."""
-    await until_nodes(2, broker, second)
-    jobs = await queue(broker)
-    await put(broker, jobs, b"x")
-    one = await lease_one(broker, jobs)
-    waiting = start(lease_one(second, jobs))
-    await until_waiting_for(second, jobs)
-    await broker.leases.release([one.lease_id], reason=None)
-    assert (await waiting).message.body == b"x"

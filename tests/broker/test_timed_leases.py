@@ -1,43 +1,26 @@
 """Leases for a time, through the broker: any node may be asked, and whoever goes leaves nothing behind."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from broker.acknowledging import QUICK, gate_leases, held, lease_one, node, off_duty, returned
+from broker.acknowledging import QUICK, gate_leases, held, lease_one, node, off_duty, returned, until_held
 from broker.inside import put, queue, start, until_waiting_for
 from nuncius.broker import Broker
 from nuncius.broker.caller import Caller
 from nuncius.broker.errors import InvalidInput, NoSuchQueue, NotHeld, StoreUnavailable
+from nuncius.broker.limits import Limits
 from nuncius.broker.model import Letter
 from nuncius.store.driver import Connection
-from racing import until
 
 TIMED = -1
 
 
 @pytest.fixture
-async def broker(dsn: str, no_safety_net: None) -> AsyncIterator[Broker]:  # noqa: ARG001  (before it)
-    """A broker that tries again soon."""
-    async with node(dsn, QUICK) as running:
-        yield running
-
-
-@pytest.fixture
-async def second(dsn: str, broker: Broker) -> AsyncIterator[Broker]:  # noqa: ARG001  (beside it)
-    async with node(dsn, QUICK) as running:
-        yield running
-
-
-async def nothing_held(connection: Connection) -> None:
-    """Returns when no message is in anybody's hands."""
-
-    async def none() -> bool:
-        return await held(connection) == []
-
-    await until(none)
+def limits() -> Limits:
+    """Failed messages are tried again soon."""
+    return QUICK
 
 
 async def test_any_node_may_be_asked(broker: Broker, second: Broker, connection: Connection) -> None:
@@ -98,18 +81,6 @@ async def test_wait_for_a_message(broker: Broker) -> None:
     assert one.message.body == b"yours"
 
 
-async def test_gone_while_it_waits(broker: Broker) -> None:
-    """Who does not wait any more gets nothing: the message is there for the next."""
-    jobs = await queue(broker)
-    waiting = start(broker.timed_leases.lease(jobs, seconds=60, wait=60))
-    await until_waiting_for(broker, jobs)
-    waiting.cancel()
-    await asyncio.wait([waiting])
-    await put(broker, jobs, b"x")
-    (one,) = await broker.timed_leases.lease(jobs, seconds=60)
-    assert one.attempts == 0
-
-
 @pytest.mark.parametrize("turns", range(5))
 async def test_gone_when_it_comes(broker: Broker, connection: Connection, turns: int) -> None:
     """Whenever the caller goes, before, at, or after the moment of its answer, nothing is left in its hands
@@ -119,17 +90,14 @@ async def test_gone_when_it_comes(broker: Broker, connection: Connection, turns:
     opened = gate_leases(broker)
     waiting = start(broker.timed_leases.lease(jobs, seconds=3600))
 
-    async def leased() -> bool:
-        return await held(connection) != []
-
-    await until(leased)
+    await until_held(connection, 1)
     opened.set()
     for _ in range(turns):
         await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.wait([waiting])
     assert waiting.cancelled()
-    await nothing_held(connection)
+    await until_held(connection, 0)
     assert (await lease_one(broker, jobs)).attempts == 0
 
 
@@ -147,7 +115,7 @@ async def test_a_store_that_goes_away(
         patched.setattr(broker.store, "query", away)
         with pytest.raises(StoreUnavailable):
             await broker.timed_leases.lease(jobs, seconds=60)
-    await nothing_held(connection)
+    await until_held(connection, 0)
     assert (await lease_one(broker, jobs)).attempts == 0
 
 

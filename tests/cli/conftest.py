@@ -50,8 +50,8 @@ class Commands:
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with nuncius.testing.broker() as made:
+def broker(module_dsn: str) -> Iterator[Broker]:
+    with nuncius.testing.broker(store=module_dsn) as made:
         yield made
 
 

@@ -1,14 +1,14 @@
 """Messages in hand: settled, released, and back in their queue when their consumer or its connection goes."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.acknowledging import QUICK, gate_leases, held, lease_one, node
+from broker.acknowledging import QUICK, gate_leases, held, lease_one, until_held
 from broker.inside import put, queue, start, until_waiting_for
 from fix_proxy import Connecting, Proxy
 from nuncius.broker import Broker
+from nuncius.broker.limits import Limits
 from nuncius.client import (
     AsyncClient,
     AsyncLease,
@@ -25,10 +25,9 @@ from racing import until
 
 
 @pytest.fixture
-async def broker(dsn: str, no_safety_net: None) -> AsyncIterator[Broker]:  # noqa: ARG001  (before it)
-    """A broker that tries again soon."""
-    async with node(dsn, QUICK) as running:
-        yield running
+def limits() -> Limits:
+    """Failed messages are tried again soon."""
+    return QUICK
 
 
 async def next_lease(client: AsyncClient) -> AsyncLease:
@@ -42,26 +41,6 @@ async def in_hand(connection: Connection) -> int:
     return sum(holder != 0 for holder, _ in await held(connection))
 
 
-async def test_lease_and_settle(client: AsyncClient, connection: Connection) -> None:
-    """A lease has the message with all that belongs to it; settled, the message is gone for good."""
-    await client.create_queue("jobs")
-    assert await client.lease("jobs") is None
-    receipt = await client.put("jobs", "sweep", priority=7, headers={"a": "b"})
-    lease = await next_lease(client)
-    message = lease.message
-    assert (message.text, message.priority, message.headers, message.queue) == (
-        "sweep",
-        7,
-        {"a": "b"},
-        "jobs",
-    )
-    assert (message.message_id, lease.origin, lease.attempts) == (*receipt.message_ids * 2, 0)
-    assert await client.lease("jobs") is None
-    assert await client.take("jobs") is None
-    await lease.settle()
-    assert await held(connection) == []
-
-
 async def test_once_is_enough(client: AsyncClient) -> None:
     """What was settled or released cannot be settled or released again."""
     await client.create_queue("jobs")
@@ -73,19 +52,6 @@ async def test_once_is_enough(client: AsyncClient) -> None:
             await again
     async with lease:
         pass  # nothing is left to be done
-
-
-async def test_release(client: AsyncClient) -> None:
-    """Without a reason nobody had the message; with one an attempt has failed."""
-    await client.create_queue("jobs")
-    await client.put("jobs", "x")
-    first = await next_lease(client)
-    await first.release()
-    second = await next_lease(client)
-    assert second.attempts == 0
-    await second.release(reason="too hot")
-    third = await next_lease(client)
-    assert (third.attempts, third.origin) == (1, first.origin)
 
 
 async def test_as_a_block(client: AsyncClient, broker: Broker, connection: Connection) -> None:
@@ -153,17 +119,6 @@ async def test_many_consumers(client: AsyncClient, connection: Connection) -> No
     await asyncio.gather(*(work() for _ in range(20)))
     assert sorted(seen) == list(range(300))
     assert await held(connection) == []
-
-
-async def test_dead_letters(client: AsyncClient) -> None:
-    """What fails too often is in the queue for dead letters, with the last reason."""
-    await client.create_queue("jobs")
-    await client.put("jobs", "x")
-    for _ in range(3):
-        await (await next_lease(client)).release("never")
-    letter = await client.take("dead/jobs")
-    assert letter is not None
-    assert (letter.text, letter.headers["dead-reason"]) == ("x", "never")
 
 
 async def test_no_such_queue(client: AsyncClient) -> None:
@@ -236,18 +191,6 @@ async def test_asked_again_over_a_break(
     assert await held(connection) == []
 
 
-async def test_cancelled_while_it_waits(client: AsyncClient, broker: Broker) -> None:
-    """Who does not wait any more gets nothing."""
-    jobs = await queue(broker)
-    waiting = start(client.lease("jobs", wait=60))
-    await until_waiting_for(broker, jobs)
-    waiting.cancel()
-    await asyncio.wait([waiting])
-    await until_waiting_for(broker, jobs, 0)
-    await client.put("jobs", "x")
-    assert (await next_lease(client)).attempts == 0
-
-
 @pytest.mark.parametrize("first", ["cancelled", "received"])
 async def test_cancelled_when_it_comes(
     client: AsyncClient, broker: Broker, connection: Connection, first: str
@@ -269,10 +212,7 @@ async def test_cancelled_when_it_comes(
             receive(packet)
             waiting.cancel()
 
-    async def leased() -> bool:
-        return await in_hand(connection) == 1
-
-    await until(leased)
+    await until_held(connection, 1)
     link._on_packet = in_the_same_turn  # noqa: SLF001
     opened.set()
     await asyncio.wait([waiting])

@@ -48,9 +48,9 @@ INSIDE = {
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[testing.Broker]:
+def broker(module_dsn: str) -> Iterator[testing.Broker]:
     """One broker for all tests here; each has names of its own."""
-    with testing.broker() as made:
+    with testing.broker(store=module_dsn) as made:
         yield made
 
 

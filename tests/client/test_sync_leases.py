@@ -10,9 +10,9 @@ from nuncius.client import Client, InvalidInput, Lease
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[testing.Broker]:
+def broker(module_dsn: str) -> Iterator[testing.Broker]:
     """One broker for all tests here; each has names of its own."""
-    with testing.broker() as made:
+    with testing.broker(store=module_dsn) as made:
         yield made
 
 
@@ -73,12 +73,3 @@ def test_as_they_come(client: Client) -> None:
         with lease:
             seen.append(lease.message.text)
     assert seen == ["1", "2", "3"]
-
-
-def test_another_consumer(broker: testing.Broker, client: Client) -> None:
-    """What a client had in hand when it was closed comes to another."""
-    client.create_queue("e")
-    client.put("e", "x")
-    with broker.client() as short:
-        next_lease(short, "e")
-    assert next_lease(client, "e").attempts == 1

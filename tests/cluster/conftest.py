@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fix_store import _database, execute
+from fix_store import Databases, execute
 from nuncius.ring import members as ring_members
-from nuncius.store.server.embedded import EmbeddedServer
 
 TABLES = "key_values, key_lists, key_items, ring_notes, topics, partitions, entries"
 
@@ -18,11 +17,10 @@ ALONE = (
 
 
 @pytest.fixture(scope="session")
-def stores_of_a_ring(server: EmbeddedServer, template: str) -> Iterator[list[str]]:
+def stores_of_a_ring(database_from: Databases, template: str) -> Iterator[list[str]]:
     """Three databases for all tests of rings: making them takes longer than most tests."""
     with contextlib.ExitStack() as stack:
-        databases = contextlib.contextmanager(_database)
-        yield [stack.enter_context(databases(server, template)) for _ in range(3)]
+        yield [stack.enter_context(database_from(template)) for _ in range(3)]
 
 
 @pytest.fixture

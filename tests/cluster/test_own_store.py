@@ -1,14 +1,13 @@
 """Brokers with stores of their own: their partitions live there, and everybody can use them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
 import pytest
 
 from cluster.inside import Node, bodies, everything, node
-from fix_store import _database
 from nuncius.broker import Broker
 from nuncius.broker.errors import CallFailed, NoSuchTopic, OutcomeUnknown, StoreUnavailable
 from nuncius.broker.model import Retention
@@ -17,14 +16,7 @@ from nuncius.cluster.link.codec import Moved, Send
 from nuncius.cluster.link.link import BrokerLink, Forward
 from nuncius.cluster.own_store import OtherCluster, StoreInUse
 from nuncius.store.calls.publishing import partition_of
-from nuncius.store.server.embedded import EmbeddedServer
 from racing import until
-
-
-@pytest.fixture
-def away(server: EmbeddedServer, template: str) -> Iterator[str]:
-    """The address of the store of a broker."""
-    yield from _database(server, template)
 
 
 @pytest.fixture

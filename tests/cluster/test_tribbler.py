@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cluster.tribbler_world import World, world
-from fix_store import execute, other_database
 from nuncius.ring.storage import KeyRefused, Post
 from nuncius.ring.tribbler.model import (
     CHUNK,
@@ -23,21 +22,15 @@ from nuncius.ring.tribbler.model import (
     posts_key,
 )
 from nuncius.ring.tribbler.posting import PROCESSES, Posting
-from nuncius.store.server.embedded import EmbeddedServer
 
 OK, NO_USER, NO_TARGET, EXISTS = TribbleStatus
 
 
 @pytest.fixture
-async def ring(server: EmbeddedServer, template: str, dsn: str) -> AsyncIterator[World]:
+async def ring(dsn: str, away: str) -> AsyncIterator[World]:
     """Two nodes with a store each."""
-    name = f"{dsn.split('?', maxsplit=1)[0].rpartition('/')[2]}_second"
-    execute(server.dsn, f"create database {name} template {template}")
-    try:
-        async with world([dsn, other_database(server.dsn, name)]) as made:
-            yield made
-    finally:
-        execute(server.dsn, f"drop database {name} with (force)")
+    async with world([dsn, away]) as made:
+        yield made
 
 
 async def users(ring: World, *names: str) -> None:

@@ -13,8 +13,6 @@ import pytest
 
 from cluster.http_caller import Caller
 from cluster.processes import Process
-from fix_store import _database
-from nuncius.store.server.embedded import EmbeddedServer
 
 TOPICS = ("T-1", "T-2", "T-3")
 PRODUCERS = ("T-1", "T-2", "T-3", "T-1", "T-2")
@@ -23,12 +21,6 @@ LEVELS = ("INFO", "WARN", "ERROR")
 MOST_BEHIND = 150  # messages; producers wait for the slowest consumer
 THRESHOLD = 100
 PAUSE = 0.02  # producers and consumers think between requests: the nodes shall be busy, not this machine
-
-
-@pytest.fixture
-def away(server: EmbeddedServer, template: str) -> Iterator[str]:
-    """The store of the third broker."""
-    yield from _database(server, template)
 
 
 @pytest.fixture

@@ -8,19 +8,18 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from fix_store import _database, execute, let_in, other_database
+from fix_store import execute, let_in, other_database
 from nuncius.pipeline import link
 from nuncius.pipeline.catalogue import stores
 from nuncius.pipeline.errors import DataLoss, PipelineError
-from nuncius.store.server.embedded import EmbeddedServer
 from pipeline.filling import create, partition_ids, publish, sql, value
 from pipeline.reading import batch_reader, catch_up, everything, offsets, stream_reader, table
 
 
 @pytest.fixture
-def second(server: EmbeddedServer, template: str) -> Iterator[str]:
+def second(away: str) -> str:
     """The address of another store."""
-    yield from _database(server, template)
+    return away
 
 
 @pytest.fixture

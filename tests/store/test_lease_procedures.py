@@ -14,22 +14,6 @@ from store.queue_sql import Ask, Run, depth, put_many, queue, take_many
 NO_QUEUE, BUSY = -1, 0
 
 
-async def test_a_lease_is_out_of_its_queue(connection: Connection) -> None:
-    """A leased message has everything it was put with, nobody else gets it, and settled it is gone."""
-    jobs = await queue(connection)
-    run = Run(jobs, [b"x"], 7, 3, 8, 5)
-    (first,) = (await put_many(connection, run)).ids
-    (row,) = await lease_many(connection, Ask(jobs, 8))
-    assert (row["message_id"], row["origin"], row["attempts"]) == (first, first, 0)
-    assert (row["message"], row["priority"], row["sender_id"]) == (b"x", 7, 3)
-    assert (row["receiver_id"], row["context"], row["headers"]) == (8, 5, None)
-    assert await take_many(connection, Ask(jobs, 8)) == []
-    assert await lease_many(connection, Ask(jobs, 8)) == []
-    assert await settle(connection, first) == [first]
-    assert await settle(connection, first) == []
-    assert await held(connection) == []
-
-
 async def test_strict_order(connection: Connection) -> None:
     """Leases come in the order of take_many, also among messages that come again."""
     jobs = await queue(connection)

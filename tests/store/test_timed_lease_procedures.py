@@ -2,12 +2,10 @@
 
 import asyncio
 
-import pytest
-
 from nuncius.store.driver import Connection
 from racing import until_waiting
 from store.lease_sql import MOST, held, lease_many, release, return_leases
-from store.queue_sql import Ask, Run, depth, put_many, queue, take_many
+from store.queue_sql import Ask, Run, put_many, queue, take_many
 
 TIMED = -1
 
@@ -119,20 +117,6 @@ async def test_only_of_this_queue_and_kind(connection: Connection) -> None:
         assert await release_timed(connection, jobs, "no", each) == ([each], [])
     assert await connection.fetchval("select nuncius.time_leases(2, $1, 60)", ids) == []
     assert await held(connection) == [(1, 1), (0, 1), (TIMED, 1)]
-
-
-@pytest.mark.parametrize(("reason", "attempts"), [(None, 0), ("no", 1)])
-async def test_released(connection: Connection, reason: str | None, attempts: int) -> None:
-    """Without a reason it is back at once and uncounted; with one it waits, counted."""
-    jobs = await queue(connection)
-    await put_many(connection, Run(jobs, [b"x"]))
-    (one,) = await lease_for(connection, jobs, 60)
-    assert await release_timed(connection, jobs, reason, one) == ([], [] if reason else [jobs])
-    assert await depth(connection, jobs) == (0 if reason else 1)
-    await connection.execute("update nuncius.leases set due_at = now()")
-    await return_leases(connection)
-    (again,) = await lease_many(connection, Ask(jobs))
-    assert again["attempts"] == attempts
 
 
 async def test_dead_letters(connection: Connection) -> None:

@@ -1,15 +1,12 @@
 """Leases under /v1: for a time, whichever node is asked."""
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.acknowledging import QUICK, gate_leases, held, lease_one, off_duty, returned
-from broker.inside import until_waiting_for
+from broker.acknowledging import QUICK, lease_one, off_duty, returned
 from doors.http.peer import Answer, Node, running_node
 from nuncius.store.driver import Connection
-from racing import until
 
 Json = dict[str, object]
 
@@ -44,19 +41,6 @@ async def put(node: Node, *bodies: str) -> None:
     assert (await node.post("/v1/queues/q/messages/batch", {"messages": messages})).status == 201
 
 
-async def test_lease_and_settle(node: Node, connection: Connection) -> None:
-    """A message in hand has all that it was put with, is nobody else's, and is gone when it is settled."""
-    new = {"body": "x", "priority": 7, "sender": "ann", "headers": {"a": "b"}}
-    await node.post("/v1/queues/q/messages", new)
-    (one,) = await lease(node)
-    assert (one["body"], one["priority"], one["headers"]) == ("x", 7, {"a": "b"})
-    assert (one["attempts"], one["origin"]) == (0, one["id"])
-    assert await lease(node) == []
-    assert (await node.post("/v1/queues/q/take", {})).json == {"messages": []}
-    assert (await say(node, "settle", one["lease"])).status == 204
-    assert await held(connection) == []
-
-
 async def test_any_node(node: Node, second: Node) -> None:
     """Whichever node is asked, a lease is extended, released and settled, and no two hold the same one."""
     await put(node, "a", "b", "c")
@@ -70,15 +54,6 @@ async def test_any_node(node: Node, second: Node) -> None:
     assert (again["body"], again["attempts"], again["origin"]) == ("a", 1, one["origin"])
     (failure,) = await node.broker.failures()
     assert failure.reason == "too hot"
-
-
-async def test_released_without_a_reason(node: Node) -> None:
-    """It comes again at once, as if nobody had had it."""
-    await put(node, "x")
-    (one,) = await lease(node)
-    assert (await say(node, "release", one["lease"])).status == 204
-    (again,) = await lease(node)
-    assert again["attempts"] == 0
 
 
 @pytest.mark.parametrize(
@@ -112,17 +87,6 @@ async def test_more_time(node: Node, connection: Connection) -> None:
     assert 3500 < await connection.fetchval(left) <= 3600
     assert (await say(node, "extend", one["lease"])).status == 204
     assert 20 < await connection.fetchval(left) <= 30
-
-
-async def test_dead_letters(node: Node) -> None:
-    """What fails too often is a dead letter."""
-    await put(node, "x")
-    for n in range(3):
-        (one,) = await lease(node, wait=20)
-        assert one["attempts"] == n
-        await say(node, "release", one["lease"], reason="never")
-    (letter,) = (await node.post("/v1/queues/dead%2Fq/take", {})).json["messages"]
-    assert letter["headers"]["dead-reason"] == "never"
 
 
 async def test_of_the_right_queue(node: Node) -> None:
@@ -171,38 +135,3 @@ async def test_addressed_messages(node: Node) -> None:
     assert await lease(node, receiver="eve") == []
     (one,) = await lease(node, receiver="bob")
     assert one["body"] == "for bob"
-
-
-async def test_a_client_that_waits(node: Node) -> None:
-    """It gets what comes; if it goes before, the message stays, uncounted."""
-    jobs = (await node.broker.queues.find("q")).queue_id
-    waiting = asyncio.ensure_future(lease(node, wait=20))
-    await until_waiting_for(node.broker, jobs)
-    await put(node, "x")
-    assert [each["body"] for each in await waiting] == ["x"]
-    peer = await node.connect()
-    await peer.send("POST", "/v1/queues/q/lease", {"wait": 50})
-    await until_waiting_for(node.broker, jobs)
-    peer.close()
-    await until_waiting_for(node.broker, jobs, 0)
-    await put(node, "y")
-    (one,) = await lease(node)
-    assert (one["body"], one["attempts"]) == ("y", 0)
-
-
-async def test_a_client_that_goes_before_its_answer(node: Node, connection: Connection) -> None:
-    """What was leased for a client that has gone meanwhile goes back, uncounted."""
-    await put(node, "x")
-    opened = gate_leases(node.broker)
-    peer = await node.connect()
-    await peer.send("POST", "/v1/queues/q/lease", {"wait": 50, "seconds": 3600})
-
-    async def leased() -> bool:
-        return await held(connection) != []
-
-    await until(leased)
-    peer.close()
-    await until(lambda: not any(node.broker.queues._room._waiters.values()))  # noqa: SLF001
-    opened.set()
-    (one,) = await lease(node, wait=20)
-    assert one["attempts"] == 0

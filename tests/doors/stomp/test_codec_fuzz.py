@@ -41,7 +41,6 @@ def every_cut(data: bytes) -> list[list[bytes]]:
     return [*cuts, [data[at : at + 1] for at in range(len(data))]]
 
 
-@settings(deadline=None)
 @given(st.sampled_from([Version.V11, Version.V12]), st.dictionaries(names, texts, max_size=5), bodies)
 def test_what_is_written_is_read(version: Version, headers: dict[str, str], body: bytes) -> None:
     """Any header and any body that one side writes is what the other side reads."""
@@ -51,7 +50,6 @@ def test_what_is_written_is_read(version: Version, headers: dict[str, str], body
     assert frame == Frame("SEND", {"content-length": str(len(body)), **headers}, body)
 
 
-@settings(deadline=None)
 @given(versions, noise)
 def test_any_bytes_in_any_pieces(version: Version, data: bytes) -> None:
     """Whatever comes is frames or an error, the same for every way to cut it, and little is kept."""
@@ -61,7 +59,7 @@ def test_any_bytes_in_any_pieces(version: Version, data: bytes) -> None:
     assert whole[2] <= SMALL.max_head + SMALL.max_body
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     versions,
     st.lists(st.tuples(st.dictionaries(names, texts, max_size=3), bodies), min_size=1, max_size=3),
@@ -93,7 +91,6 @@ def slim_results(pieces: list[bytes]) -> list[object]:
     return [*found, splitter.incomplete]
 
 
-@settings(deadline=None)
 @given(noise)
 def test_slim_bytes_in_any_pieces(data: bytes) -> None:
     """The slim dialect, too: the same for every way to cut it."""
@@ -102,7 +99,6 @@ def test_slim_bytes_in_any_pieces(data: bytes) -> None:
         assert slim_results(pieces) == whole
 
 
-@settings(deadline=None)
 @given(noise)
 def test_any_introduction(data: bytes) -> None:
     """Whatever comes first is an introduction or none."""

@@ -6,8 +6,7 @@ import time
 import pytest
 
 from broker.inside import until_waiting_for
-from doors.stomp.peer import Node, Peer, connected, running_node
-from nuncius.broker.limits import Limits
+from doors.stomp.peer import Node, Peer, connected
 from nuncius.doors.stomp.frames.versions import Version
 from racing import until
 
@@ -111,24 +110,6 @@ async def test_the_default_prefetch_is_finite(node: Node, ann: Peer, bob: Peer) 
     del ann
 
 
-async def test_a_lost_connection(node: Node, ann: Peer, bob: Peer) -> None:
-    """What a lost consumer did not acknowledge goes to another one, with the same id and marked as
-    redelivered."""
-    async with connected(node) as doomed:
-        await doomed.subscribe("/queue/jobs", ack="client-individual")
-        await send(ann, b"1", b"2", b"3")
-        first, second, third = await doomed.messages(3)
-        assert "redelivered" not in first.headers
-        await doomed.ask("ACK", id=second.headers["ack"])
-    await bob.subscribe("/queue/jobs", ack="client-individual")
-    again = {message.body: message.headers for message in await bob.messages(2)}
-    for message in (first, third):
-        headers = again[message.body]
-        assert (headers["redelivered"], headers["attempt"]) == ("true", "2")
-        assert headers["message-id"] == message.headers["message-id"]
-        assert headers["ack"] != message.headers["ack"]
-
-
 @pytest.mark.parametrize("goodbye", ["DISCONNECT", "UNSUBSCRIBE"])
 async def test_a_consumer_that_says_goodbye(node: Node, ann: Peer, bob: Peer, goodbye: str) -> None:
     """What it did not acknowledge goes back at once, with its id, and is not a failed attempt."""
@@ -154,45 +135,6 @@ async def test_a_consumer_that_waits_and_leaves(node: Node, ann: Peer, bob: Peer
     await bob.subscribe("/queue/jobs", id="2")
     (message,) = await bob.messages(1)
     assert message.headers["subscription"] == "2"
-
-
-async def test_nack_until_dead(dsn: str) -> None:
-    """After ten attempts a message is a dead letter, in the queue dead/NAME, with its history in headers."""
-    async with (
-        running_node(dsn, limits=Limits(retry_delay=0.0)) as node,
-        connected(node) as ann,
-        connected(node) as bob,
-    ):
-        await bob.subscribe("/queue/jobs", ack="client-individual")
-        await ann.ask("SEND", b"poison", destination="/queue/jobs", foo="bar", priority="7")
-        ids = set()
-        for attempt in range(1, 11):
-            (message,) = await bob.messages(1)
-            assert message.headers.get("attempt", "1") == str(attempt)
-            assert ("redelivered" in message.headers) == (attempt > 1)
-            ids.add(message.headers["message-id"])
-            await bob.ask("NACK", id=message.headers["ack"], reason=f"failed: {attempt}")
-        (original,) = ids
-        await bob.subscribe("/queue/dead/jobs", id="1", ack="client-individual")
-        (dead,) = await bob.messages(1)
-        assert dead.body == b"poison"
-        assert (dead.headers["foo"], dead.headers["priority"]) == ("bar", "7")
-        assert dead.headers["dead-destination"] == "/queue/jobs"
-        assert dead.headers["dead-message-id"] == original
-        assert dead.headers["dead-attempts"] == "10"
-        assert dead.headers["dead-reason"] == "failed: 10"
-        assert dead.headers["dead-last-failure"] > "2024"
-
-
-async def test_failures_are_visible(node: Node, ann: Peer, bob: Peer) -> None:
-    """What could not be delivered is known, with attempts, time and reason."""
-    await bob.subscribe("/queue/jobs", ack="client-individual")
-    await send(ann, b"1")
-    (message,) = await bob.messages(1)
-    await bob.ask("NACK", id=message.headers["ack"], reason="too hot")
-    (message,) = await bob.messages(1)
-    (failure,) = await node.broker.failures()
-    assert (failure.destination, failure.attempts, failure.reason) == ("/queue/jobs", 2, "too hot")
 
 
 @pytest.mark.parametrize("ack", ["auto", "client"])

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from broker.acknowledging import QUICK, gate, gate_leases, held, lease_one, node
+from broker.acknowledging import QUICK, gate, held, lease_one, node, until_held
 from broker.inside import put, queue, until_waiting_for
 from native_peer import NativePeer, connections, open_door, open_peer
 from nuncius.broker import Broker
@@ -22,10 +22,9 @@ Connecting = Callable[..., Awaitable[NativePeer]]
 
 
 @pytest.fixture
-async def broker(dsn: str, no_safety_net: None) -> AsyncIterator[Broker]:  # noqa: ARG001  (before it)
-    """A broker that tries again soon."""
-    async with node(dsn, QUICK) as running:
-        yield running
+def limits() -> Limits:
+    """Failed messages are tried again soon."""
+    return QUICK
 
 
 @pytest.fixture
@@ -64,19 +63,6 @@ async def is_done(peer: NativePeer, kind: type[packets.Packet], *fields: object)
     return isinstance(await peer.ask(kind, *fields), packets.Done)
 
 
-async def test_lease_and_settle(peer: NativePeer, broker: Broker, connection: Connection) -> None:
-    """A leased message is whole, nobody else's, and gone for good when it is settled."""
-    jobs = await queue(broker)
-    await put(broker, jobs, Letter(b"x", 7, headers='{"a": "b"}'))
-    (one,) = await lease(peer)
-    assert (one.lease, one.attempts, one.origin) == (one.message.message_id, 0, one.message.message_id)
-    assert (one.message.body, one.message.priority, one.message.headers) == (b"x", 7, '{"a": "b"}')
-    assert await lease(peer) == []
-    assert await broker.queues.take(jobs) == []
-    assert await is_done(peer, packets.Settle, [one.lease])
-    assert await held(connection) == []
-
-
 async def test_two_connections(connect: Connecting, broker: Broker) -> None:
     """Two consumers never hold the same message, and neither can settle what the other has."""
     jobs = await queue(broker)
@@ -92,75 +78,6 @@ async def test_two_connections(connect: Connecting, broker: Broker) -> None:
     assert await is_done(bob, packets.Settle, [one.lease for one in theirs])
     answer = await bob.ask(packets.Settle, [theirs[0].lease])
     assert answer.code == ErrorCode.NOT_HELD
-
-
-async def test_release(peer: NativePeer, broker: Broker) -> None:
-    """With a reason it is a failed attempt, and comes again counted; without one, at once and uncounted."""
-    jobs = await queue(broker)
-    await put(broker, jobs, b"x")
-    (one,) = await lease(peer)
-    assert await is_done(peer, packets.Release, [one.lease])
-    (two,) = await lease(peer, wait_ms=20_000)
-    assert (two.attempts, two.origin) == (0, one.origin)
-    assert await is_done(peer, packets.Release, [two.lease], "no")
-    (failure,) = await broker.failures()
-    assert failure.reason == "no"
-    (three,) = await lease(peer, wait_ms=20_000)
-    assert (three.attempts, three.origin) == (1, one.origin)
-    assert len({one.lease, two.lease, three.lease}) == 3
-
-
-async def test_dead_letters(peer: NativePeer, broker: Broker) -> None:
-    """After too many failed attempts the message is in the queue for dead letters."""
-    jobs = await queue(broker)
-    await put(broker, jobs, b"x")
-    for n in range(3):
-        (one,) = await lease(peer, wait_ms=20_000)
-        assert one.attempts == n
-        assert await is_done(peer, packets.Release, [one.lease], "no")
-    dead = await broker.queues.find("dead/jobs")
-    (letter,) = await broker.queues.take(dead.queue_id)
-    assert letter.body == b"x"
-
-
-async def test_a_connection_that_is_lost(
-    connect: Connecting, broker: Broker, door: tuple[TelestoDoor, int]
-) -> None:
-    """What a connection had in hand when it ended comes to another consumer, counted; what was settled does
-    not."""
-    jobs = await queue(broker)
-    await put(broker, jobs, b"done", b"in hand")
-    ann, bob = await connect(), await connect()
-    one, two = await lease(ann, 2)
-    assert await is_done(ann, packets.Settle, [one.lease])
-    bob.send(packets.Lease(50, "jobs", 5, 20_000))
-    await until_waiting_for(broker, jobs)
-    await ann.close()
-    (again,) = (await bob.expect(packets.Leased)).messages
-    assert (again.message.body, again.attempts, again.origin) == (b"in hand", 1, two.origin)
-    (failure,) = await broker.failures()
-    assert failure.reason == "the connection was lost"
-    assert connections(door[0]) == 1
-
-
-async def test_a_connection_that_ends_before_its_answer(
-    connect: Connecting, broker: Broker, connection: Connection, door: tuple[TelestoDoor, int]
-) -> None:
-    """What was leased for a connection that had gone by then goes back, uncounted."""
-    jobs = await queue(broker)
-    await put(broker, jobs, b"x")
-    opened = gate_leases(broker)
-    ann = await connect()
-    ann.send(packets.Lease(50, "jobs"))
-
-    async def leased() -> bool:
-        return await held(connection) != []
-
-    await until(leased)
-    await ann.close()
-    await until(lambda: connections(door[0]) == 0)
-    opened.set()
-    assert (await lease_one(broker, jobs)).attempts == 0
 
 
 async def test_withdraw(peer: NativePeer, broker: Broker) -> None:
@@ -259,11 +176,7 @@ async def test_lost_while_it_settles(
     ann = await connect()
     (one,) = await lease(ann)
     ann.send(packets.Settle(50, [one.lease]))
-
-    async def settled() -> bool:
-        return await held(connection) == []
-
-    await until(settled)
+    await until_held(connection, 0)
     await ann.close()
     await until(lambda: connections(door[0]) == 0)
     opened.set()

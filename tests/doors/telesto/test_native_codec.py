@@ -39,7 +39,7 @@ def strategy(kind: Any) -> st.SearchStrategy[Any]:
 
 any_request = st.one_of(*map(strategy, REQUESTS))
 any_answer = st.one_of(*map(strategy, ANSWERS))
-bounded = settings(max_examples=150, deadline=None, derandomize=True)
+bounded = settings(max_examples=150, derandomize=True)
 
 
 def received(decoder: PacketDecoder, data: bytes, cuts: list[int]) -> list[Any]:
@@ -74,7 +74,7 @@ def test_every_packet_byte_by_byte(kind: type[Packet]) -> None:
     decoder = native.requests() if kind in REQUESTS else native.answers()
 
     @given(strategy(kind))
-    @settings(max_examples=10, deadline=None, derandomize=True)
+    @settings(max_examples=10, derandomize=True)
     def check(packet: Packet) -> None:
         data = native.encode(packet)
         found = [out for byte in data for out in decoder.receive(bytes([byte]))]

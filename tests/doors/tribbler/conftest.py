@@ -2,26 +2,23 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
 
-from fix_store import _database
+from fix_store import Databases
 from nuncius.broker import Broker
 from nuncius.doors.tribbler.door import TribblerDoor
 from nuncius.doors.tribbler.rpc_client import RpcClient
 from nuncius.ring.settings import RingSettings
-from nuncius.store.server.embedded import EmbeddedServer
 
 Dial = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 
 @pytest.fixture
-def dsns(server: EmbeddedServer, template: str) -> Iterator[list[str]]:
+def dsns(dsn: str, away: str, database_from: Databases, template: str) -> Iterator[list[str]]:
     """Three databases."""
-    databases = contextmanager(_database)
-    with databases(server, template) as a, databases(server, template) as b, databases(server, template) as c:
-        yield [a, b, c]
+    with database_from(template) as third:
+        yield [dsn, away, third]
 
 
 @pytest.fixture

@@ -324,7 +324,7 @@ everything = some.builds(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(some.lists(everything, min_size=1, max_size=3), some.integers(1, 60))
 def test_there_and_back(values: list[Everything], step: int) -> None:
     """Whatever is encoded is decoded to the same, in pieces of any size."""
@@ -333,7 +333,7 @@ def test_there_and_back(values: list[Everything], step: int) -> None:
     assert received(data, *[Everything] * len(values), step=step) == values
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(some.binary(max_size=60), some.integers(0, 200), some.integers(0, 255))
 def test_damage_is_an_error_and_nothing_else(noise: bytes, at: int, byte: int) -> None:
     """A damaged stream raises what a session catches, never anything else."""

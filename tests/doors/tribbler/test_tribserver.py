@@ -8,7 +8,6 @@ from typing import Any, cast
 import pytest
 
 from cluster.tribbler_ring import Ring, running_ring
-from fix_store import execute, other_database
 from nuncius.broker import Broker
 from nuncius.client.errors import CannotConnect, NunciusError
 from nuncius.client.tribbler import TribblerClient
@@ -32,22 +31,16 @@ from nuncius.doors.tribbler.tribserver_peers import RingPeers
 from nuncius.ring.peers import Unreached
 from nuncius.ring.ring import NodePlace
 from nuncius.ring.ring import Ring as Places
-from nuncius.store.server.embedded import EmbeddedServer
 from nuncius.testing import free_port
 
 OK, NO_USER, NO_TARGET, EXISTS = range(4)
 
 
 @pytest.fixture
-async def ring(server: EmbeddedServer, template: str, dsn: str) -> AsyncIterator[Ring]:
+async def ring(dsn: str, away: str) -> AsyncIterator[Ring]:
     """Two nodes with ports and stores of their own."""
-    name = f"{dsn.split('?', maxsplit=1)[0].rpartition('/')[2]}_second"
-    execute(server.dsn, f"create database {name} template {template}")
-    try:
-        async with running_ring([dsn, other_database(server.dsn, name)], timelines_from=3) as made:
-            yield made
-    finally:
-        execute(server.dsn, f"drop database {name} with (force)")
+    async with running_ring([dsn, away], timelines_from=3) as made:
+        yield made
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from cluster.tribbler_ring import Ring, ring_in_a_thread
-from fix_store import execute, other_database
 from nuncius.client.tribbler import CallFailed, TribblerClient
 from nuncius.pipeline.errors import InvalidOption
 from nuncius.pipeline.jobs.home_feeds import ring as timelines_ring
@@ -25,7 +25,6 @@ from nuncius.pipeline.jobs.home_feeds.feeds import (
 )
 from nuncius.pipeline.jobs.job import Context, Summary
 from nuncius.pipeline.jobs.timelines import JOB, TimelinesRun
-from nuncius.store.server.embedded import EmbeddedServer
 from pipeline.filling import drop_before, sql
 
 Feed = list[tuple[str, int]]
@@ -176,21 +175,13 @@ class World:
 
 
 @pytest.fixture
-def world(
-    server: EmbeddedServer, template: str, dsn: str, spark: SparkSession, tmp_path: Path
-) -> Iterator[World]:
-    """A ring of two whose servers use timelines for everybody."""
-    name = f"{dsn.split('?', maxsplit=1)[0].rpartition('/')[2]}_second"
-    execute(server.dsn, f"create database {name} template {template}")
-    try:
-        with ring_in_a_thread([dsn, other_database(server.dsn, name)], timelines_from=1) as ring:
-            made = World(ring, spark, tmp_path / "checkpoint")
-            try:
-                yield made
-            finally:
-                made.close()
-    finally:
-        execute(server.dsn, f"drop database {name} with (force)")
+def world(dsn: str, away: str, spark: SparkSession, tmp_path: Path) -> Iterator[World]:
+    """A ring of two whose servers use timelines for every user."""
+    with (
+        ring_in_a_thread([dsn, away], timelines_from=1) as ring,
+        closing(World(ring, spark, tmp_path / "checkpoint")) as made,
+    ):
+        yield made
 
 
 def test_the_job(world: World) -> None:
