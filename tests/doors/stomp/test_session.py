@@ -6,6 +6,7 @@ import pytest
 
 from broker.inside import until_waiting_for
 from doors.stomp.peer import Node, Peer, connected, running_node, stranger, until_left
+from nuncius.broker.caller import Caller
 from nuncius.broker.model import Queue
 from nuncius.doors.stomp.frames.codec import Frame, FrameLimits
 from nuncius.doors.stomp.frames.versions import Version
@@ -108,9 +109,9 @@ async def test_a_receipt_is_no_lie(node: Node, ann: Peer, monkeypatch: pytest.Mo
     opened = asyncio.Event()
     ensure = node.broker.queues.ensure
 
-    async def slowly(name: str) -> Queue:
+    async def slowly(name: str, *, caller: Caller) -> Queue:
         await opened.wait()
-        return await ensure(name)
+        return await ensure(name, caller=caller)
 
     await ann.subscribe("/topic/news")
     (wire,) = node.door.wires
