@@ -64,7 +64,7 @@ async def test_numbers(members: ClusterMembers) -> None:
         (1, 1000, 43),
         (2, 1100, 42),
     ]
-    assert [m.roles for m in await members.everybody()] == [("balancer",), ("broker",), ("writer", "broker")]
+    assert [m.roles for m in await members.all()] == [("balancer",), ("broker",), ("writer", "broker")]
 
 
 async def test_a_store_moves(members: ClusterMembers) -> None:
@@ -72,7 +72,7 @@ async def test_a_store_moves(members: ClusterMembers) -> None:
     first = await members.enter(HOST, 1000, 41, ("broker",), 2)
     await members.enter(HOST, 1100, 42, ("broker",))
     assert await members.enter(HOST, 1100, 43, ("broker",), 2) == first
-    assert [(m.broker_id, m.port, m.store_id) for m in await members.everybody()] == [(1, 1100, 2)]
+    assert [(m.broker_id, m.port, m.store_id) for m in await members.all()] == [(1, 1100, 2)]
 
 
 async def test_silence(connection: Connection, members: ClusterMembers) -> None:
@@ -81,9 +81,9 @@ async def test_silence(connection: Connection, members: ClusterMembers) -> None:
     second = await members.enter(HOST, 1100, 42, ("broker",))
     await forget(connection, first)
     await members.leave(second, 42)
-    assert [(m.port, m.is_alive) for m in await members.everybody()] == [(1000, False)]
+    assert [(m.port, m.is_alive) for m in await members.all()] == [(1000, False)]
     assert await members.hear(first)
-    assert [(m.port, m.is_alive) for m in await members.everybody()] == [(1000, True)]
+    assert [(m.port, m.is_alive) for m in await members.all()] == [(1000, True)]
     assert not await members.hear(99)
 
 
@@ -107,11 +107,11 @@ async def test_a_silent_node_that_lives(
     silent = await members.enter(HOST, 1000, 41, ("broker",), holder=HOLDER)
     await forget(connection, silent)
     await connection.execute("select nuncius.note_brokers()")
-    assert [(m.broker_id, m.is_alive) for m in await members.everybody()] == [(1, False)]
+    assert [(m.broker_id, m.is_alive) for m in await members.all()] == [(1, False)]
     assert await connection.fetchval("select count(*) from nuncius.list_actors(300)") == 1
     await life.close()
     await until(lambda: is_free(connection))
-    assert await members.everybody() == []
+    assert await members.all() == []
     await connection.execute("select nuncius.note_brokers()")
     assert await connection.fetchval("select count(*) from nuncius.list_actors(300)") == 0
     assert await connection.fetchval("select nodes from nuncius.overview(300, 5)") == 0
@@ -127,11 +127,11 @@ async def is_free(connection: Connection) -> bool:
 async def test_a_silent_node_is_heard_again(connection: Connection, members: ClusterMembers) -> None:
     """A node whose lock is free but which is heard has not ended: it is about to take its lock again."""
     node_id = await members.enter(HOST, 1000, 41, ("broker",), holder=HOLDER)
-    assert [m.port for m in await members.everybody()] == [1000]
+    assert [m.port for m in await members.all()] == [1000]
     await forget(connection, node_id)
-    assert await members.everybody() == []
+    assert await members.all() == []
     assert await members.hear(node_id)
-    assert [(m.port, m.broker_id) for m in await members.everybody()] == [(1000, 1)]
+    assert [(m.port, m.broker_id) for m in await members.all()] == [(1000, 1)]
 
 
 async def test_a_broker_with_a_store_is_waited_for(connection: Connection, members: ClusterMembers) -> None:
@@ -140,16 +140,16 @@ async def test_a_broker_with_a_store_is_waited_for(connection: Connection, membe
     stopped = await members.enter(HOST, 1100, 42, ("broker",), 3, holder=HOLDER + 1)
     await forget(connection, killed)
     await members.leave(stopped, 42)
-    assert [(m.port, m.is_alive) for m in await members.everybody()] == [(1000, False), (1100, False)]
+    assert [(m.port, m.is_alive) for m in await members.all()] == [(1000, False), (1100, False)]
 
 
 async def test_a_balancer_has_no_lock(connection: Connection, members: ClusterMembers) -> None:
     """A node without a lock has ended after a minute of silence."""
     balancer = await members.enter(HOST, 5000, 0, ("balancer",))
     await forget(connection, balancer)
-    assert [m.is_alive for m in await members.everybody()] == [False]
+    assert [m.is_alive for m in await members.all()] == [False]
     await connection.execute("update nuncius.nodes set last_heard = now() - interval '61 seconds'")
-    assert await members.everybody() == []
+    assert await members.all() == []
 
 
 async def test_numbers_are_given_again(connection: Connection, members: ClusterMembers) -> None:
@@ -160,21 +160,21 @@ async def test_numbers_are_given_again(connection: Connection, members: ClusterM
         ended = await members.enter(HOST, 1000 + n, 41, ("broker",), holder=HOLDER)
         await forget(connection, ended)
     assert await members.enter(HOST, 1024, 42, ("broker",)) == ended
-    assert [(m.broker_id, m.port) for m in await members.everybody()] == [(1, 999), (2, 1024)]
+    assert [(m.broker_id, m.port) for m in await members.all()] == [(1, 999), (2, 1024)]
     await members.leave(ended, 42)
     assert await members.add_broker(2000) == 2
     assert await members.enter(HOST, 1024, 43, ("broker",)) != ended
-    assert [(m.broker_id, m.port) for m in await members.everybody()] == [(1, 999), (2, 2000), (3, 1024)]
+    assert [(m.broker_id, m.port) for m in await members.all()] == [(1, 999), (2, 2000), (3, 1024)]
 
 
 async def test_adding_one_that_has_ended(members: ClusterMembers) -> None:
     """A broker that has ended and is added by its port is waited for, under its number."""
     ended = await members.enter(HOST, 1000, 41, ("broker",))
     await members.leave(ended, 41)
-    assert await members.everybody() == []
+    assert await members.all() == []
     assert await members.add_broker(1000) == 1
     await members.enter(HOST, 1100, 42, ("broker",))
-    assert [(m.broker_id, m.port) for m in await members.everybody()] == [(1, 1000), (2, 1100)]
+    assert [(m.broker_id, m.port) for m in await members.all()] == [(1, 1000), (2, 1100)]
 
 
 async def test_a_killed_node_is_forgotten(dsn: str, connection: Connection) -> None:
@@ -194,7 +194,7 @@ async def test_one_of_several_processes_leaves(members: ClusterMembers) -> None:
     first = await members.enter(HOST, 1000, 41, ("broker",))
     assert await members.enter(HOST, 1000, 42, ("broker",)) == first
     await members.leave(first, 41)
-    assert [m.is_alive for m in await members.everybody()] == [True]
+    assert [m.is_alive for m in await members.all()] == [True]
 
 
 async def test_added_before_it_starts(
@@ -291,7 +291,7 @@ async def test_tidying(connection: Connection, members: ClusterMembers, placemen
         " from generate_series(0, 2) n"
     )
     await placement.tidy()
-    assert [m.port for m in await members.everybody()] == [1000, 1002]
+    assert [m.port for m in await members.all()] == [1000, 1002]
     assert await connection.fetchval("select count(*) from nuncius.claims") == 1
 
 
@@ -341,7 +341,7 @@ class Said(ClusterMembers):
         self.words.append(f"{node_id} is there")
         return True
 
-    async def everybody(self) -> list[ClusterMember]:
+    async def all(self) -> list[ClusterMember]:
         self.words.append("who is?")
         return []
 

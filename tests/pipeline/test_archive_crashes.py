@@ -127,7 +127,7 @@ def test_overtaken(spark: SparkSession, dsn: str, lake: Path, monkeypatch: pytes
     settings = {"lake": str(lake)}
     summary = job.JOB.run(Context(spark, dsn, settings, show=lambda text, *_: said.append(text)))
     assert summary.rows_written == 10
-    assert said == ["archiving", "somebody else archives, too: looking again", "archiving"]
+    assert said == ["archiving", "another run archives, too: looking again", "archiving"]
     assert [offset for _, offset in entries(lake)] == [*range(10), *range(10)]
 
 

@@ -43,13 +43,13 @@ class ClusterMembers:
     async def leave(self, node_id: int, link_port: int) -> None:
         await self._store.call("leave_node", node_id, link_port)
 
-    async def everybody(self) -> list[ClusterMember]:
+    async def all(self) -> list[ClusterMember]:
         rows = await self._store.call("list_nodes", self.silence)
         return [ClusterMember(**{**row, "roles": tuple(row["roles"])}) for row in rows]
 
     async def brokers(self) -> list[ClusterMember]:
         """Return the brokers that can be given partitions, and those that were."""
-        return [member for member in await self.everybody() if member.broker_id is not None]
+        return [member for member in await self.all() if member.broker_id is not None]
 
     async def add_broker(self, port: int, host: str = "127.0.0.1") -> int:
         """Register a broker by its HTTP port. Return its number, from 1."""

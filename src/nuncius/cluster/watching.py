@@ -60,7 +60,7 @@ class MembersWatch:
         return False
 
     async def look(self) -> None:
-        await self._heard(await self._members.everybody())
+        await self._heard(await self._members.all())
 
     async def _pulse(self) -> None:
         loop = asyncio.get_running_loop()

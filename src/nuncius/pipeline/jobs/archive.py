@@ -85,7 +85,7 @@ def work_off(context: Context, archive: Archive, done: Archived, rows: int) -> N
         try:
             done.add(archive.round(pending, rows))
         except Overtaken:
-            context.progress("somebody else archives, too: looking again")
+            context.progress("another run archives, too: looking again")
         pending = within(archive.look(), ends)
 
 

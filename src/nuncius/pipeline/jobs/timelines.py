@@ -114,9 +114,9 @@ def _tables(
 
 def _empty(users: DataFrame) -> DataFrame:
     """Return empty feeds, for users without follows."""
-    nobody = sf.array().cast("array<string>")
+    none = sf.array().cast("array<string>")
     return users.select(
-        "user", nobody.alias("of"), nobody.alias("users"), sf.array().cast("array<bigint>").alias("posted")
+        "user", none.alias("of"), none.alias("users"), sf.array().cast("array<bigint>").alias("posted")
     )
 
 

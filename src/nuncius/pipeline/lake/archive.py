@@ -101,7 +101,7 @@ class Archive:
             if first is not None and first < stretch.end:
                 raise DataLoss(
                     f"entries of {stretch.partition} from offset {max(first, stretch.start)} to "
-                    f"{stretch.end - 1} could not be read, although nobody has removed them"
+                    f"{stretch.end - 1} could not be read, although they were not removed"
                 )
 
     def _see(self, files: Iterable[LakeFile]) -> None:

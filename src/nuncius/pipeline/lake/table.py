@@ -134,7 +134,7 @@ class Lake:
         while True:
             ends = self.ends()
             if self.rounds != rounds or any(file.first < ends.get(file.partition_id, 0) for file in files):
-                raise Overtaken(f"somebody else archives into {self.location}")
+                raise Overtaken(f"another run archives into {self.location}")
             if self._commit(added, rounds + 1):
                 return
 
