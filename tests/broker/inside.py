@@ -17,7 +17,7 @@ LAST, NONE = 2_000_000_001, 2_000_000_002  # topics that do not exist
 def waiting(broker: Broker, queue_id: int) -> int:
     """How many readers of a queue have looked, found nothing, and wait."""
     room = broker.queues._room  # noqa: SLF001
-    return sum(not waiter.looking for waiter in room._waiters.get(queue_id, ()))  # noqa: SLF001
+    return sum(waiter.is_idle for waiter in room._waiters.get(queue_id, ()))  # noqa: SLF001
 
 
 async def until_waiting_for(broker: Broker, queue_id: int, count: int = 1) -> None:

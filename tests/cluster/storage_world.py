@@ -13,6 +13,7 @@ from nuncius.ring.settings import RingSettings
 from nuncius.ring.storage_node import StorageNode
 from nuncius.ring.storage_ring import RingStorage
 from nuncius.store.calls.keys import KeyRow, Mention
+from nuncius.store.store import Store
 
 THIRDS = [2**32 // 3, 2 * (2**32 // 3), 2**32 - 1]
 
@@ -97,14 +98,26 @@ async def node(
     network: Network, dsn: str, name: str, settings: RingSettings, clock: Clock | None = None
 ) -> AsyncIterator[StorageNode]:
     """A node whose port is open; it is the caller's to let it enter its ring."""
-    made = StorageNode(dsn, network.connect, settings, clock=clock, patience=10)
-    await made.open()
-    network.nodes[name] = made
+    async with opened(dsn) as store:
+        made = StorageNode(store, network.connect, settings, clock=clock)
+        await made.open()
+        network.nodes[name] = made
+        try:
+            yield made
+        finally:
+            network.nodes.pop(name, None)
+            await made.close()
+
+
+@asynccontextmanager
+async def opened(dsn: str) -> AsyncIterator[Store]:
+    """The store of a node."""
+    store = Store(dsn, patience=10)
+    await store.open()
     try:
-        yield made
+        yield store
     finally:
-        network.nodes.pop(name, None)
-        await made.close()
+        await store.close()
 
 
 @asynccontextmanager

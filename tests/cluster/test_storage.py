@@ -1,13 +1,14 @@
 """The storage layer of one node: every status, any bytes, and who may own a store."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 import asyncpg
 import pytest
 
 from cluster.lease_time import ManualClock
-from cluster.storage_world import Network, node
+from cluster.storage_world import Network, node, opened
 from fix_store import let_in
 from nuncius.broker import Broker
 from nuncius.ring import owner as storage_owner
@@ -45,11 +46,13 @@ async def storage(dsn: str) -> AsyncIterator[RingStorage]:
 @pytest.fixture(params=["alone", "shared"])
 async def either(dsn: str, request: pytest.FixtureRequest) -> AsyncIterator[RingStorage]:
     """A node of a ring, or one that shares its store."""
-    made = StorageNode(dsn, Network().connect, ALONE if request.param == "alone" else None)
-    await made.open()
-    await made.enter("n0")
-    yield made.storage
-    await made.close()
+    settings = ALONE if request.param == "alone" else None
+    async with opened(dsn) as store:
+        made = StorageNode(store, Network().connect, settings)
+        await made.open()
+        await made.enter("n0")
+        yield made.storage
+        await made.close()
 
 
 async def test_values(either: RingStorage) -> None:
@@ -278,57 +281,59 @@ async def test_no_lease_without_a_note(dsn: str, monkeypatch: pytest.MonkeyPatch
 
 async def test_several_processes_share_a_store(dsn: str) -> None:
     """Nodes that are no ring may use one store: each sees at once what another has written."""
-    network = Network()
-    nodes = [StorageNode(dsn, network.connect) for _ in range(3)]
-    for each in nodes:
-        await each.open()
-        await each.enter("n0")
-    storages = [each.storage for each in nodes]
-    for n in range(9):
-        await storages[n % 3].put("k", f"{n}")
-        assert [await each.get("k") for each in storages] == [f"{n}"] * 3
-    answers = await asyncio.gather(*(storages[n % 3].append("l", f"{n % 50}") for n in range(300)))
-    assert sorted(answers) == [0] * 50 + [4] * 250
-    found = await nodes[0].storage.read_for(False, ["k"], [True], "somebody")
-    assert found[0].lease_seconds == 0
-    for each in nodes:
-        await each.close()
+    async with contextlib.AsyncExitStack() as stack:
+        storages = []
+        for _ in range(3):
+            store = await stack.enter_async_context(opened(dsn))
+            each = StorageNode(store, Network().connect)
+            await each.open()
+            stack.push_async_callback(each.close)
+            await each.enter("n0")
+            storages.append(each.storage)
+        for n in range(9):
+            await storages[n % 3].put("k", f"{n}")
+            assert [await each.get("k") for each in storages] == [f"{n}"] * 3
+        answers = await asyncio.gather(*(storages[n % 3].append("l", f"{n % 50}") for n in range(300)))
+        assert sorted(answers) == [0] * 50 + [4] * 250
+        found = await storages[0].read_for(False, ["k"], [True], "somebody")
+        assert found[0].lease_seconds == 0
 
 
 async def test_one_owner_a_store(dsn: str, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node of a ring has its store for itself; it is not given up when the server drops the connection."""
     monkeypatch.setattr(storage_ownership, "PATIENCE", 0.2)
     lost: list[Exception] = []
-    first = StorageNode(dsn, Network().connect, ALONE, give_up=lost.append)
-    await first.open()
-    for settings in (ALONE, None):
-        second = StorageNode(dsn, Network().connect, settings)
-        with pytest.raises(OwnedByAnother, match="another process"):
-            await second.open()
-        await second.close()
-    assert await terminate(connection, "nuncius keys owner") == 1
+    async with opened(dsn) as store, opened(dsn) as other:
+        first = StorageNode(store, Network().connect, ALONE, give_up=lost.append)
+        await first.open()
+        for settings in (ALONE, None):
+            second = StorageNode(other, Network().connect, settings)
+            with pytest.raises(OwnedByAnother, match="another process"):
+                await second.open()
+            await second.close()
+        assert await terminate(connection, "nuncius keys owner") == 1
 
-    async def held() -> bool:
-        return bool(
-            await connection.fetchval(
-                "select count(*) from pg_locks join pg_stat_activity using (pid)"
-                " where locktype = 'advisory' and classid = 78013 and granted"
-                " and datname = current_database()"
+        async def held() -> bool:
+            return bool(
+                await connection.fetchval(
+                    "select count(*) from pg_locks join pg_stat_activity using (pid)"
+                    " where locktype = 'advisory' and classid = 78013 and granted"
+                    " and datname = current_database()"
+                )
             )
-        )
 
-    await until(held)
-    assert lost == []
-    thief = await asyncpg.connect(dsn)
-    locked = asyncio.ensure_future(thief.execute("select pg_advisory_lock(78013, 0)"))
-    await asyncio.sleep(0)
-    await until(lambda: _waits(connection))
-    assert await terminate(connection, "nuncius keys owner") == 1
-    await locked
-    await until(lambda: lost)
-    assert isinstance(lost[0], OwnedByAnother)
-    await thief.close()
-    await first.close()
+        await until(held)
+        assert lost == []
+        thief = await asyncpg.connect(dsn)
+        locked = asyncio.ensure_future(thief.execute("select pg_advisory_lock(78013, 0)"))
+        await asyncio.sleep(0)
+        await until(lambda: _waits(connection))
+        assert await terminate(connection, "nuncius keys owner") == 1
+        await locked
+        await until(lambda: lost)
+        assert isinstance(lost[0], OwnedByAnother)
+        await thief.close()
+        await first.close()
 
 
 async def test_an_owner_without_a_store_is_patient(
@@ -372,14 +377,15 @@ async def test_a_new_owner_waits_for_what_the_last_one_began(dsn: str) -> None:
     await straggler.execute(
         "select nuncius.write_keys('{0}', '{1}', '{\\x6b}', '{\\x76}', null, null, null, null, '')"
     )
-    made = StorageNode(dsn, Network().connect, ALONE)
-    opening = asyncio.ensure_future(made.open())
-    await until(lambda: _waits(straggler))
-    assert not opening.done()
-    await transaction.commit()
-    await opening
-    await made.close()
-    await straggler.close()
+    async with opened(dsn) as store:
+        made = StorageNode(store, Network().connect, ALONE)
+        opening = asyncio.ensure_future(made.open())
+        await until(lambda: _waits(straggler))
+        assert not opening.done()
+        await transaction.commit()
+        await opening
+        await made.close()
+        await straggler.close()
 
 
 async def test_a_node_keeps_its_random_id(dsn: str) -> None:

@@ -34,7 +34,7 @@ async def running_ring(
             broker = await stack.enter_async_context(Broker(dsn, patience=20))
             master = nodes[0] if nodes else ""
             place = RingSettings(node_id, len(dsns), master, 1, False, caching, timelines_from)
-            door = TribblerDoor(broker, dsn, place)
+            door = TribblerDoor(broker, place)
             stack.push_async_callback(door.close)
             nodes.append(f"localhost:{await door.open('localhost', 0)}")
         yield Ring(nodes, dsns)

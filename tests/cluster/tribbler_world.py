@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
 from nuncius.ring.lease_clock import Clock
 from nuncius.ring.leases import GrantedLeases
@@ -21,51 +22,53 @@ from nuncius.store.calls.keys import Keys, Mention
 from nuncius.store.store import Store
 
 
-class CountingStorage:
+class CountingStorage(RingStorage):
     """A storage layer that counts the calls of its user."""
 
-    def __init__(self, storage: RingStorage) -> None:
-        self._storage = storage
-        self.calls: Counter[str] = Counter()
+    calls: Counter[str]
 
     async def get(self, key: str) -> str | None:
         self.calls["get"] += 1
         self.calls["keys"] += 1
-        return await self._storage.get(key)
+        return await super().get(key)
 
     async def put(self, key: str, value: str) -> None:
         self.calls["put"] += 1
-        await self._storage.put(key, value)
+        await super().put(key, value)
 
     async def raise_to(self, key: str, number: int) -> None:
         self.calls["raise_to"] += 1
-        await self._storage.raise_to(key, number)
+        await super().raise_to(key, number)
 
     async def get_list(self, key: str) -> list[str]:
         self.calls["get_list"] += 1
-        return await self._storage.get_list(key)
+        return await super().get_list(key)
 
     async def append(self, key: str, item: str) -> KeyStatus:
         self.calls["append"] += 1
-        return await self._storage.append(key, item)
+        return await super().append(key, item)
 
     async def remove(self, key: str, item: str) -> KeyStatus:
         self.calls["remove"] += 1
-        return await self._storage.remove(key, item)
+        return await super().remove(key, item)
 
     async def get_many(self, keys: Sequence[str]) -> list[str | None]:
         self.calls["get_many"] += 1
         self.calls["keys"] += len(keys)
-        return await self._storage.get_many(keys)
+        return await super().get_many(keys)
 
     async def get_lists(self, keys: Sequence[str]) -> list[list[str]]:
         self.calls["get_lists"] += 1
         self.calls["keys"] += len(keys)
-        return await self._storage.get_lists(keys)
+        return await super().get_lists(keys)
 
     async def put_and_publish(self, post: Post) -> int:
         self.calls["post"] += 1
-        return await self._storage.put_and_publish(post)
+        return await super().put_and_publish(post)
+
+    def post_soon(self, post: Post, done: Callable[[Any], None]) -> bool:
+        self.calls["post"] += 1
+        return super().post_soon(post, done)
 
 
 class DirectPeer:
@@ -101,8 +104,9 @@ class Node:
         connect: Callable[[str], DirectPeer] = lambda other: DirectPeer(world.nodes[other].ring_storage)  # noqa: E731
         self.name = name
         self.store = store
-        self.ring_storage = RingStorage(name, owner, connect, clock)  # type: ignore[arg-type]
-        self.storage = CountingStorage(self.ring_storage)
+        self.storage = CountingStorage(name, owner, connect, clock)  # type: ignore[arg-type]
+        self.storage.calls = Counter()
+        self.ring_storage = self.storage
         self.posting = Posting(self.storage)
         self.local = LocalPosts(store.query)
         self.tribbler = Tribbler(self.storage, self, timelines_from=timelines_from)

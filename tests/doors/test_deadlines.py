@@ -59,7 +59,7 @@ async def running(dsn: str, limits: Limits) -> AsyncIterator[Node]:
             "telesto": TelestoDoor(broker),
             "stomp": stomp,
             "zeromq": ZeromqDoor(broker),
-            "tribbler": TribblerDoor(broker, dsn),
+            "tribbler": TribblerDoor(broker),
             "link": LinkServer(broker),
         }
         ports = {name: await door.open("127.0.0.1", 0) for name, door in doors.items()}  # type: ignore[attr-defined]

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 
+import asyncpg
 import pytest
 
 from fix_connections import Connect
 from nuncius.store.driver import Connection
+from racing import until
 
-PUT, APPEND, REMOVE = 0, 1, 2
+PUT, APPEND, REMOVE, POST, RAISE = range(5)
 
 
 async def write(connection: Connection, *changes: tuple[int, bytes, bytes]) -> Sequence[int]:
@@ -41,6 +43,91 @@ async def test_changes_in_order(connection: Connection) -> None:
     lists = await connection.fetch("select nuncius.read_lists('{5,5}', $1)", [b"none", b"l"])
     assert [row[0] for row in lists] == [None, [b"b"]]
     assert await connection.fetchval("select count(*) from nuncius.key_values") == 1
+
+
+Post = tuple[bytes, bytes, bytes, bytes]  # key, value, list, item
+
+
+async def post(connection: Connection, call: str, *posts: Post, kinds: Sequence[int] = ()) -> asyncpg.Record:
+    """Change keys with the hash 5; a post's entry has the key "g" and the post's value as body."""
+    row = await connection.fetchrow(
+        f"select {call}($1, $2, $3, $4, $5, $6, $7, $8, 'posts')",
+        kinds or [POST] * len(posts),
+        [5] * len(posts),
+        *([each[n] for each in posts] for n in range(4)),
+        ["g"] * len(posts),
+        [value for _, value, _, _ in posts],
+    )
+    assert row is not None
+    return row
+
+
+CHANGE = "answers, topic from nuncius.change_keys"
+
+
+async def test_posts(connection: Connection) -> None:
+    """Posts are stored in their order: value, item and entry. The answer is the length of the list after
+    each. A post whose key exists changes nothing; one whose item exists leaves the list as it is."""
+    first = await post(
+        connection, CHANGE, (b"a", b"1", b"l", b"x"), (b"b", b"2", b"l", b"y"), (b"c", b"3", b"m", b"x")
+    )
+    assert first["answers"] == [1, 2, 1]
+    again = await post(
+        connection,
+        CHANGE,
+        (b"a", b"9", b"l", b"z"),
+        (b"d", b"4", b"l", b"z"),
+        (b"d", b"9", b"l", b"w"),
+        (b"e", b"5", b"l", b"z"),
+        (b"f", b"6", b"l", b"y"),
+        (b"g", b"7", b"m", b"w"),
+    )
+    assert again["answers"] == [2, 3, 3, 3, 3, 2]
+    assert first["topic"] == again["topic"] is not None
+    keys = [b"a", b"b", b"c", b"d", b"e", b"f", b"g"]
+    values = await connection.fetch("select nuncius.read_values(array_fill(5, array[7]), $1)", keys)
+    assert [row[0] for row in values] == [b"%d" % n for n in range(1, 8)]
+    lists = await connection.fetch("select nuncius.read_lists('{5,5}', $1)", [b"l", b"m"])
+    assert [row[0] for row in lists] == [[b"x", b"y", b"z"], [b"x", b"w"]]
+    entries = await connection.fetch("select key, body from nuncius.entries order by entry_offset")
+    assert [tuple(row) for row in entries] == [("g", b"%d" % n) for n in range(1, 8)]
+    assert (await post(connection, CHANGE, (b"a", b"9", b"l", b"q")))["topic"] is None
+
+
+async def test_posts_among_other_changes(connection: Connection) -> None:
+    """Posts and other changes of one call see what those before them have changed."""
+    row = await post(
+        connection,
+        CHANGE,
+        (b"l", b"x", b"", b""),
+        (b"a", b"1", b"l", b"x"),
+        (b"b", b"2", b"l", b"y"),
+        (b"l", b"y", b"", b""),
+        (b"b", b"9", b"", b""),
+        (b"b", b"10", b"", b""),
+        (b"b", b"8", b"l", b"z"),
+        (b"c", b"3", b"l", b"z"),
+        kinds=[APPEND, POST, POST, REMOVE, PUT, RAISE, POST, POST],
+    )
+    assert row["answers"] == [0, 1, 2, 0, 0, 0, 1, 2]
+    values = await connection.fetch("select nuncius.read_values('{5,5,5}', $1)", [b"a", b"b", b"c"])
+    assert [each[0] for each in values] == [b"1", b"10", b"3"]
+    entries = await connection.fetch("select body from nuncius.entries order by entry_offset")
+    assert [each[0] for each in entries] == [b"1", b"2", b"3"]
+
+
+async def test_posts_of_an_older_node(connection: Connection, other: Connection) -> None:
+    """`write_keys`, which version 0.1 calls, answers like `change_keys`, and notifies the nodes itself."""
+    heard: list[object] = []
+    await other.add_listener("nuncius", lambda *news: heard.append(news[3]))
+    row = await post(connection, "nuncius.write_keys", (b"a", b"1", b"l", b"x"))
+    assert row[0] == [1]
+    topic = await connection.fetchval("select topic_id from nuncius.topics")
+    await until(lambda: _has(heard, f"t{topic}"))
+
+
+async def _has(heard: list[object], word: str) -> bool:
+    return word in heard
 
 
 async def test_two_writers(connection: Connection, other: Connection) -> None:

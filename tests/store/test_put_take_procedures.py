@@ -305,6 +305,29 @@ async def test_requests_together_are_as_one_after_the_other(
     assert any(shares)
 
 
+@pytest.mark.parametrize("mode", [1, 2])
+async def test_equal_requests_for_answers(connection: Connection, mode: int) -> None:
+    """Equal requests for an answer share the answers in their order."""
+    jobs = await queue(connection)
+    await put_many(connection, Run(jobs, [b"a", b"b", b"c", b"d"], receiver=7, context=3, sender=1))
+    ask = Ask(jobs, 7, context=3, mode=mode)
+    rows = await take_many(connection, ask, Ask(jobs), ask, ask)
+    assert [(row["request"], row["message"]) for row in rows] == [(1, b"a"), (3, b"b"), (4, b"c")]
+
+
+@pytest.mark.parametrize("waiting", [1, 40])
+async def test_equal_requests_for_many_answers(connection: Connection, waiting: int) -> None:
+    """Equal requests for answers share them, however many wait."""
+    jobs = await queue(connection)
+    await put_many(connection, Run(jobs, [b"%d" % n for n in range(waiting)]))
+    answers = [b"answer %d" % n for n in range(40)]
+    await put_many(connection, Run(jobs, answers, receiver=7, context=3, sender=1))
+    asks = [Ask(jobs, 7, context=3, limit=limit) for limit in (1, 3, 40)]
+    rows = await take_many(connection, *asks)
+    shares = [[row["message"] for row in rows if row["request"] == n] for n in (1, 2, 3)]
+    assert shares == [answers[:1], answers[1:4], answers[4:]]
+
+
 async def test_readers_of_their_own_messages_go_together(connection: Connection) -> None:
     """Where nothing is for anyone, all who want what is for themselves get it in one go, not one by one."""
     jobs, readers = await queue(connection), range(1, 41)
@@ -490,13 +513,12 @@ async def test_one_takes_at_a_time(connection: Connection, other: Connection, ob
 
 
 HELD_UP = """
-alter function nuncius.join_requests rename to joined;
+alter function nuncius.join_requests rename to join_at_once;
 create function nuncius.join_requests(
-    integer[], integer[], integer[], integer[], integer[], smallint[], integer[], bigint[],
-    out receivers integer[], out leads integer[], out most bigint[], out upto bigint[]
+    nuncius.take_request[], out joined nuncius.take_request[], out leads integer[]
 ) language plpgsql as $$
 begin
-    select * into receivers, leads, most, upto from nuncius.joined($1, $2, $3, $4, $5, $6, $7, $8);
+    select j.joined, j.leads into joined, leads from nuncius.join_at_once($1) j;
     perform pg_advisory_lock_shared(1, 1);
 end $$
 """

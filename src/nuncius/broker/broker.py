@@ -87,11 +87,6 @@ class Broker:
     def store(self) -> Store:
         return self._store
 
-    def accompany(self, store: Store) -> None:
-        """Count the work of another store of this node, too, and give it up together with the broker's."""
-        self.counters.attach(store)
-        self._store.take_along(store)
-
     @property
     def holder(self) -> int:
         """Return the number under which this node holds leases. The node locks it as long as it lives."""

@@ -236,9 +236,7 @@ async def _open_doors(
         "telesto": TelestoDoor(broker, settings.hold, trace, settings.max_connections),
         "stomp": stomp,
         "zeromq": ZeromqDoor(broker, settings.max_connections),
-        "tribbler": TribblerDoor(
-            broker, settings.dsn, settings.ring, settings.max_connections, give_up=give_up
-        ),
+        "tribbler": TribblerDoor(broker, settings.ring, settings.max_connections, give_up=give_up),
     }
     wanted: dict[str, int | None] = msgspec.structs.asdict(settings.ports)
     endpoints: Endpoints = dict.fromkeys(wanted)

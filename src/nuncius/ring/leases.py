@@ -102,25 +102,40 @@ class GrantedLeases:
         if self._not_before:
             await self._clock.sleep_until(self._not_before)
             self._not_before = 0.0
+        modification = self._begin(key)
+        try:
+            if modification.clear is not None:
+                await asyncio.shield(modification.clear)
+            yield
+        finally:
+            self.end(key)
+
+    def begin(self, key: str) -> bool:
+        """Begin a change at once, if no lease of the key is left. The caller then calls `end`."""
+        if self._not_before or key in self._holders:
+            return False
+        self._begin(key)
+        return True
+
+    def _begin(self, key: str) -> _Modification:
         modification = self._modified.get(key)
         if modification is None:
             held = self._holders.get(key)
             clear = asyncio.ensure_future(self._take_back(key, held)) if held else None
             modification = self._modified[key] = _Modification(clear)
         modification.count += 1
-        try:
-            if modification.clear is not None:
-                await asyncio.shield(modification.clear)
-            yield
-        finally:
-            modification.count -= 1
-            if not modification.count:
-                if modification.clear is None or modification.clear.done():
-                    self._end(key)
-                else:  # the change was cancelled: wait until the holders have answered
-                    modification.clear.add_done_callback(lambda _: self._end(key))
+        return modification
 
-    def _end(self, key: str) -> None:
+    def end(self, key: str) -> None:
+        modification = self._modified[key]
+        modification.count -= 1
+        if not modification.count:
+            if modification.clear is None or modification.clear.done():
+                self._ended(key)
+            else:  # the change was cancelled: wait until the holders have answered
+                modification.clear.add_done_callback(lambda _: self._ended(key))
+
+    def _ended(self, key: str) -> None:
         modification = self._modified.get(key)
         if modification is not None and not modification.count:
             del self._modified[key]

@@ -5,8 +5,9 @@ read goes to PostgreSQL, and its result is not kept.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
+from typing import Any
 
 from nuncius.broker import future
 from nuncius.ring.cache import Cache, Fill, Value
@@ -14,7 +15,7 @@ from nuncius.ring.leases import LEASE_SECONDS, GrantedLeases
 from nuncius.ring.peers import FoundKey
 from nuncius.ring.ring import HashRange, hash_of
 from nuncius.ring.storage import KeyRefused
-from nuncius.store.calls.keys import APPEND, REMOVE, Keys, Mention, ReadCall, WriteCall
+from nuncius.store.calls.keys import APPEND, POST, REMOVE, Keys, Mention, ReadCall, WriteCall
 from nuncius.store.errors import StoreError
 
 MAX_KEY = 1024  # bytes
@@ -53,7 +54,7 @@ class Owner:
         """Read values or lists, with leases where they are wanted and available."""
         if self._leaving:
             for key in keys:
-                await self._stays(key)
+                await self._stays(hash_of(key))
         departures = self._departures
         leases = self._leases
         if leases is not None and wants is not None and any(wants):
@@ -102,62 +103,63 @@ class Owner:
         return values
 
     async def write(self, kind: int, key: str, item: str, mention: Mention | None = None) -> int:
-        """Apply a checked change when no lease of its keys is left."""
-        names = [key] if mention is None else [key, mention.list_key]
-        async with self._under_way(hash_of(key)), self._closed(names):
-            answer, done = future.new()
-            self._keys.write_soon(WriteCall(done, kind, hash_of(key), key, item, mention))
-            result: int = await asyncio.shield(answer)
-            return result
+        """Apply a checked change when no lease of its key is left."""
+        # A post never changes a value that exists: only its list may have leases, or be in memory.
+        changed = key if mention is None else mention.list_key
+        hashed = hash_of(key)
+        await self._stays(hashed)
+        answer, done = future.new()
+        self._begin(hashed)
+        try:
+            async with nullcontext() if self._leases is None else self._leases.modifying(changed):
+                self._memory.close(changed)
+                try:
+                    self._keys.write_soon(WriteCall(done, kind, hashed, key, item, mention))
+                    result: int = await answer
+                finally:
+                    self._memory.open(changed)
+        finally:
+            self._end(hashed)
+        return result
 
-    @asynccontextmanager
-    async def _closed(self, names: Sequence[str]) -> AsyncIterator[None]:
-        """Wait until these keys have no leases, and keep nothing of them in memory."""
-        if self._leases is None:
-            yield
-            return
-        async with self._leases.modifying(names[0]), self._modifying_too(names[1:]):
-            for name in names:
-                self._memory.close(name)
-            try:
-                yield
-            finally:
-                for name in names:
-                    self._memory.open(name)
+    def post_soon(self, key: str, value: str, mention: Mention, done: Callable[[Any], None]) -> bool:
+        """Store a checked post, if nothing has to be waited for; `done` gets the result of `write` or an
+        exception. Return False if nothing was done."""
+        hashed, leases = hash_of(key), self._leases
+        if self._frozen or leases is None or not leases.begin(mention.list_key):
+            return False
 
-    @asynccontextmanager
-    async def _modifying_too(self, names: Sequence[str]) -> AsyncIterator[None]:
-        if not names:
-            yield
-            return
-        assert self._leases is not None
-        async with self._leases.modifying(names[0]):
-            yield
+        def written(result: Any) -> None:
+            self._memory.open(mention.list_key)
+            leases.end(mention.list_key)
+            self._end(hashed)
+            done(result)
+
+        self._begin(hashed)
+        self._memory.close(mention.list_key)
+        self._keys.write_soon(WriteCall(written, POST, hashed, key, value, mention))
+        return True
+
+    def _begin(self, hashed: int) -> None:
+        self._writing[hashed] = self._writing.get(hashed, 0) + 1
+
+    def _end(self, hashed: int) -> None:
+        self._writing[hashed] -= 1
+        if not self._writing[hashed]:
+            del self._writing[hashed]
+            self._written.set()
 
     # Handing over
 
     def _is_frozen(self, hashed: int) -> bool:
         return any(hashed in each for each in self._frozen)
 
-    async def _stays(self, key: str) -> None:
-        """Wait while the key is moving away, then raise NotMine: the caller asks again which node owns it."""
-        if self._is_frozen(hash_of(key)):
-            await self._thawed.wait()
-            raise NotMine
-
-    @asynccontextmanager
-    async def _under_way(self, hashed: int) -> AsyncIterator[None]:
+    async def _stays(self, hashed: int) -> None:
+        """Wait while keys with this hash move away, then raise NotMine: the caller asks again which node owns
+        them."""
         if self._frozen and self._is_frozen(hashed):
             await self._thawed.wait()
             raise NotMine
-        self._writing[hashed] = self._writing.get(hashed, 0) + 1
-        try:
-            yield
-        finally:
-            self._writing[hashed] -= 1
-            if not self._writing[hashed]:
-                del self._writing[hashed]
-                self._written.set()
 
     @asynccontextmanager
     async def frozen(self, ranges: Sequence[HashRange]) -> AsyncIterator[None]:

@@ -36,7 +36,7 @@ class RingPeer(Protocol):
         """Return values or lists, with a lease for `client` where one is wanted and granted."""
 
     async def write(self, kind: int, key: str, item: str, mention: Mention | None) -> int:
-        """Apply a change. The result is that of `write_keys`."""
+        """Apply a change. The result is that of `change_keys`."""
 
     async def revoke(self, key: str) -> bool:
         """Drop a key from the cache. True means that nothing of it is kept."""

@@ -1,14 +1,12 @@
-"""The storage layer's interface: one large key-value store, independent of where a key is stored.
+"""Statuses, errors and posts of the storage layer: one large key-value store, whichever node has a key.
 
 A key looks like "user:what". The part before the first colon determines the node, so all keys of a user are
 together. A key has a value, or a list of distinct items, or both, independently. Strings are any bytes; bytes
 that are not UTF-8 are carried as Python's surrogate escapes.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
 
 
 class KeyStatus(IntEnum):
@@ -48,32 +46,3 @@ class Post:
     item: str
     body: bytes
     """The body of the entry in topic `tribbles`; its key is the part before the colon."""
-
-
-class Storage(Protocol):
-    async def get(self, key: str) -> str | None:
-        """Return the value, or None if there is none."""
-
-    async def put(self, key: str, value: str) -> None: ...
-
-    async def raise_to(self, key: str, number: int) -> None:
-        """Put a number (from 0 on), unless the stored one is as large. So a late call never undoes another
-        one."""
-
-    async def get_list(self, key: str) -> list[str]:
-        """Return the items in the order in which they were added; empty also if the list does not exist."""
-
-    async def append(self, key: str, item: str) -> KeyStatus:
-        """Append an item. Return OK or ITEM_EXISTS. Creates the list if it does not exist."""
-
-    async def remove(self, key: str, item: str) -> KeyStatus:
-        """Remove an item. Return OK, KEY_NOT_FOUND or ITEM_NOT_FOUND."""
-
-    async def get_many(self, keys: Sequence[str]) -> list[str | None]:
-        """Return the values of many keys, with few calls."""
-
-    async def get_lists(self, keys: Sequence[str]) -> list[list[str]]:
-        """Return the lists of many keys, with few calls."""
-
-    async def put_and_publish(self, post: Post) -> int:
-        """Store a post. Return the new number of items in the list."""

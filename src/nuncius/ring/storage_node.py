@@ -5,7 +5,6 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from nuncius.ring import handover as ring_handover
 from nuncius.ring import members as ring_members
@@ -20,7 +19,6 @@ from nuncius.ring.ring import NodePlace, Ring, more_ids
 from nuncius.ring.settings import RingSettings
 from nuncius.ring.storage_ring import RingStorage
 from nuncius.store.calls.keys import Keys
-from nuncius.store.connector import SILENCE_SECONDS
 from nuncius.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -32,33 +30,34 @@ NODE_ID = "node id"
 class StorageNode:
     def __init__(
         self,
-        dsn: str,
+        store: Store,
         connect: Connect,
         settings: RingSettings | None = None,
         *,
         clock: Clock | None = None,
-        patience: float = 30.0,
-        silence: float = SILENCE_SECONDS,
         give_up: Callable[[Exception], None] = lambda error: None,
-        observe: Callable[[Store], None] = lambda store: None,
+        published: Callable[[int], None] = lambda topic_id: None,
     ) -> None:
-        """Prepare a node. `give_up` is called when another process has become the owner of the keys.
-        `observe` receives this store, which is counted, and given up, together with the node's."""
+        """Prepare a node on an open store. `give_up` is called when another process has become the owner of
+        the keys, `published` when a topic has new entries."""
         self._settings = settings
         self._connect = connect
         self._clock = clock or Clock()
-        self._store = Store(dsn, patience=patience, silence=silence)
-        observe(self._store)
-        self._ownership = Ownership(self._store, shared=settings is None, lost=give_up)
+        self.store = store
+        self._published = published
+        self._ownership = Ownership(store, shared=settings is None, lost=give_up)
+        self._opened = contextlib.AsyncExitStack()
         self._master: Master | None = None
         self._leases: GrantedLeases | None = None
 
     async def open(self) -> None:
-        """Open the store. The node answers no requests before it is in a ring."""
-        await self._store.open()
+        """Take the keys of the store. The node answers no requests before it is in a ring."""
+        self._opened.push_async_callback(self._ownership.close)
         await self._ownership.take()
-        self.keys = Keys(self._store)
-        await self._store.connect_lanes()
+        self.keys = Keys(self.store, self._published)
+        self._opened.push_async_callback(self._give_leases_up)
+        self._opened.push_async_callback(self.keys.drain)
+        await self.store.connect_lanes()
         self._notes = await self.keys.notes()
         settings = self._settings
         if settings is not None:
@@ -118,15 +117,12 @@ class StorageNode:
     async def _note_leases(self, until: float) -> None:
         await self.keys.note({LEASES_UNTIL: until})
 
-    async def query(self, sql: str, *arguments: Any) -> list[Any]:
-        """Read from the node's own store."""
-        return await self._store.query(sql, *arguments)
-
     async def close(self) -> None:
-        await self._store.drain()
+        """Answer all accepted calls, and leave the keys to another process. The store stays open."""
+        await self._opened.aclose()
+
+    async def _give_leases_up(self) -> None:
         if self._leases is not None:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(2):
                     await self._leases.close()
-        await self._ownership.close()
-        await self._store.close()

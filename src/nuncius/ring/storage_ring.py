@@ -7,7 +7,7 @@ of another node that is read often gets a lease and stays in the cache until tha
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from nuncius.ring.cache import Cache, Value
 from nuncius.ring.lease_clock import Clock
@@ -15,7 +15,7 @@ from nuncius.ring.lease_queries import Queries
 from nuncius.ring.owner import MAX_KEY, NotMine, Owner, check
 from nuncius.ring.peers import Connect, FoundKey, Unreached
 from nuncius.ring.ring import Ring, group_of, hash_of
-from nuncius.ring.storage import KeyRefused, KeyStatus, OwnerSilent, Post, StorageError
+from nuncius.ring.storage import KeyStatus, OwnerSilent, Post, StorageError
 from nuncius.store.calls.keys import APPEND, POST, PUT, RAISE, REMOVE, Mention
 
 log = logging.getLogger(__name__)
@@ -26,6 +26,14 @@ PAUSE = 0.1
 BATCH = 1000  # keys of a call
 NOTHING = FoundKey(None)
 T = TypeVar("T")
+
+
+def _mention(post: Post) -> Mention:
+    group = group_of(post.key)
+    if not group.isascii() or "\0" in group:  # the key of an entry is UTF-8 without NUL
+        group = group.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        group = group.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return Mention(post.list_key, post.item, group, post.body)
 
 
 class RingStorage:
@@ -76,18 +84,22 @@ class RingStorage:
     # For the application
 
     async def get(self, key: str) -> str | None:
+        """Return the value, or None if there is none."""
         value = self._at_hand(False, key)
         if value is None:
             value = (await self._read(False, (key,)))[0]
         return cast("str | None", value)
 
     async def get_list(self, key: str) -> list[str]:
+        """Return the items in the order in which they were added; empty also if the list does not exist."""
         return list((await self.find_lists((key,)))[0] or ())
 
     async def get_many(self, keys: Sequence[str]) -> list[str | None]:
+        """Return the values of many keys, with few calls."""
         return cast("list[str | None]", await self._find(False, keys))
 
     async def get_lists(self, keys: Sequence[str]) -> list[list[str]]:
+        """Return the lists of many keys, with few calls."""
         return [list(found or ()) for found in await self.find_lists(keys)]
 
     async def find_lists(self, keys: Sequence[str]) -> list[list[str] | None]:
@@ -98,22 +110,30 @@ class RingStorage:
         await self.write(PUT, key, value)
 
     async def raise_to(self, key: str, number: int) -> None:
+        """Put a number (from 0 on), unless the stored one is as large. So a late call never undoes another
+        one."""
         await self.write(RAISE, key, str(number))
 
     async def append(self, key: str, item: str) -> KeyStatus:
+        """Append an item. Return OK or ITEM_EXISTS. Creates the list if it does not exist."""
         return KeyStatus(await self.write(APPEND, key, item))
 
     async def remove(self, key: str, item: str) -> KeyStatus:
+        """Remove an item. Return OK, KEY_NOT_FOUND or ITEM_NOT_FOUND."""
         return KeyStatus(await self.write(REMOVE, key, item))
 
     async def put_and_publish(self, post: Post) -> int:
-        if group_of(post.key) != group_of(post.list_key):
-            raise KeyRefused("a post and its list have the same part before the colon")
-        group = group_of(post.key).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        mention = Mention(
-            post.list_key, post.item, group.replace("\0", "\N{REPLACEMENT CHARACTER}"), post.body
-        )
-        return await self.write(POST, post.key, post.value, mention)
+        """Store a post. Return the new number of items in the list."""
+        return await self.write(POST, post.key, post.value, _mention(post))
+
+    def post_soon(self, post: Post, done: Callable[[Any], None]) -> bool:
+        """Store a post whose keys are on this node, if nothing has to be waited for. `done` gets the result
+        of `put_and_publish` or an exception. Return False if nothing was done."""
+        if self._ring is None or self._ring.owner(post.key) != self.me:
+            return False
+        mention = _mention(post)
+        check(POST, post.key, post.value, mention)
+        return self._owner.post_soon(post.key, post.value, mention, done)
 
     # For other nodes and clients
 

@@ -5,10 +5,10 @@ from nuncius.doors.tribbler.door import TribblerDoor
 from nuncius.ring.settings import RingSettings
 
 
-async def test_ring(node: Node, dsn: str) -> None:
+async def test_ring(node: Node) -> None:
     """Its places, and the keys that others hold leases of; a node without a ring says so."""
     assert (await node.get("/v1/ring")).status == 404
-    door = TribblerDoor(node.broker, dsn, RingSettings(count=1))
+    door = TribblerDoor(node.broker, RingSettings(count=1))
     try:
         port = await door.open("127.0.0.1", 0)
         storage = door._node.storage  # noqa: SLF001 - another node would ask like this

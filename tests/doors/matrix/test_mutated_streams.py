@@ -177,7 +177,7 @@ async def said_to(port: int, data: bytes) -> bytes:
 @asynccontextmanager
 async def open_everything(dsn: str) -> AsyncIterator[tuple[House, int]]:
     async with open_house(dsn) as house:
-        tribbler = TribblerDoor(house.broker, dsn, RingSettings(7))
+        tribbler = TribblerDoor(house.broker, RingSettings(7))
         try:
             yield house, await tribbler.open("127.0.0.1", 0)
         finally:

@@ -22,9 +22,9 @@ def dsns(dsn: str, away: str, database_from: Databases, template: str) -> Iterat
 
 
 @pytest.fixture
-async def port(broker: Broker, dsn: str) -> AsyncIterator[int]:
+async def port(broker: Broker) -> AsyncIterator[int]:
     """The port of a node that is a ring of its own."""
-    door = TribblerDoor(broker, dsn, RingSettings(7))
+    door = TribblerDoor(broker, RingSettings(7))
     yield await door.open("localhost", 0)
     await door.close()
 

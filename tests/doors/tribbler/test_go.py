@@ -76,20 +76,20 @@ async def test_leases(program: Path, ring: Ring) -> None:
     await run(program, "leases", *ring.nodes)
 
 
-async def test_a_node_in_go(program: Path, broker: Broker, dsn: str) -> None:
+async def test_a_node_in_go(program: Path, broker: Broker) -> None:
     """It is a node of our ring: it is sent the keys that it owns by Go's own hash, every call that the course
     knows, and the wish for a lease with the third question and not before."""
-    door = TribblerDoor(broker, dsn, RingSettings(2**32 - 1, 2))
+    door = TribblerDoor(broker, RingSettings(2**32 - 1, 2))
     try:
         await run(program, "member", f"localhost:{await door.open('localhost', 0)}")
     finally:
         await door.close()
 
 
-async def test_a_master_in_go(program: Path, broker: Broker, dsn: str) -> None:
+async def test_a_master_in_go(program: Path, broker: Broker) -> None:
     """Our node registers with it, and they ask each other in the same way."""
     master = f"localhost:{free_port()}"
-    door = TribblerDoor(broker, dsn, RingSettings(2**32 - 1, 1, master))
+    door = TribblerDoor(broker, RingSettings(2**32 - 1, 1, master))
     try:
         await run(program, "master", f"localhost:{await door.open('localhost', 0)}", master)
     finally:

@@ -268,9 +268,9 @@ async def test_few_connections() -> None:
     callers.close()
 
 
-async def test_a_node_that_ends_before_its_ring_is_complete(broker: Broker, dsn: str) -> None:
+async def test_a_node_that_ends_before_its_ring_is_complete(broker: Broker) -> None:
     """Calls wait for the other nodes; when the node is stopped they hear so, and it ends at once."""
-    door = TribblerDoor(broker, dsn, RingSettings(7, 2))
+    door = TribblerDoor(broker, RingSettings(7, 2))
     caller = RpcClient(f"localhost:{await door.open('localhost', 0)}")
     calling = asyncio.ensure_future(caller.call("StorageRPC.Get", GetArgs("k"), GetReply))
     await until(lambda: broker.pressure.level > 0)
@@ -290,7 +290,7 @@ async def test_a_ring_over_real_connections(dsns: list[str], monkeypatch: pytest
         failed = asyncio.Event()
 
         async def start(n: int, settings: RingSettings) -> tuple[TribblerDoor, str]:
-            door = TribblerDoor(brokers[n], dsns[n], settings, give_up=failed.set)
+            door = TribblerDoor(brokers[n], settings, give_up=failed.set)
             address = f"localhost:{await door.open('localhost', 0)}"
             return door, address
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -13,13 +13,15 @@ from nuncius.client.errors import CannotConnect, NunciusError
 from nuncius.client.tribbler import TribblerClient
 from nuncius.doors.tribbler import storage_service, tribserver_peers
 from nuncius.doors.tribbler.rpc_client import RpcClient, RpcClients, RpcError
-from nuncius.doors.tribbler.storage_messages import GetArgs, GetReply
+from nuncius.doors.tribbler.storage_messages import GetArgs, GetListReply, GetReply
 from nuncius.doors.tribbler.tribserver_messages import (
     CreateUserArgs,
     GetSubscriptionsArgs,
     GetSubscriptionsReply,
     GetTribblesArgs,
     GetTribblesReply,
+    PostManyArgs,
+    PostManyReply,
     PostTribbleArgs,
     PutManyArgs,
     RecentArgs,
@@ -28,10 +30,14 @@ from nuncius.doors.tribbler.tribserver_messages import (
     SubscriptionArgs,
 )
 from nuncius.doors.tribbler.tribserver_peers import RingPeers
+from nuncius.ring import leases
 from nuncius.ring.peers import Unreached
 from nuncius.ring.ring import NodePlace
 from nuncius.ring.ring import Ring as Places
+from nuncius.ring.tribbler.model import posts_key
+from nuncius.store.driver import Connection
 from nuncius.testing import free_port
+from racing import until
 
 OK, NO_USER, NO_TARGET, EXISTS = range(4)
 
@@ -168,6 +174,70 @@ async def test_an_owner_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     callers.close()
 
 
+async def test_posts_between_nodes_go_together(callers: list[RpcClient]) -> None:
+    """Posts for users of another node are each stored once, or refused, however they are sent together."""
+    users = [f"user-{n}" for n in range(20)]
+    for user in users:
+        assert await status(callers[0], "CreateUser", CreateUserArgs(user)) == OK
+    sizes = [10] * len(users)
+    sizes[7], sizes[9] = 2 << 20, 9 << 20
+    for n in range(3):  # the first posts of a user wait for its list, the others do not
+        done = await asyncio.gather(
+            *(
+                status(callers[0], "PostTribble", PostTribbleArgs(user, str(n) * size))
+                for user, size in zip(users, sizes, strict=True)
+            ),
+            return_exceptions=True,
+        )
+        assert [each == OK for each in done] == [size < 9 << 20 for size in sizes]
+        assert "at most 8388608 bytes" in str(done[9])
+    for user, size in zip(users, sizes, strict=True):
+        expected = [str(n) * size for n in (2, 1, 0) if size < 9 << 20]
+        assert await contents(callers[1], "GetTribbles", user) == (OK, expected)
+
+
+async def test_a_post_that_waits_holds_up_no_other(
+    callers: list[RpcClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a post waits for a lease of its user's list, posts of other users at the same node are stored."""
+    monkeypatch.setattr(leases, "OUTSTANDING", 1.0)
+    silent = await asyncio.get_running_loop().create_server(Silent, "localhost", 0)
+    holder = f"localhost:{silent.sockets[0].getsockname()[1]}"
+    ring = Places([NodePlace(2**31 - 1, "first"), NodePlace(2**32 - 1, "second")])
+    users = [user for n in range(100) if ring.owner(user := f"user-{n}") == "first"][:2]
+    for user in users:
+        assert await status(callers[1], "CreateUser", CreateUserArgs(user)) == OK
+        assert await status(callers[1], "PostTribble", PostTribbleArgs(user, "first")) == OK
+    granted = await callers[0].call(
+        "StorageRPC.GetList", GetArgs(posts_key(users[0], 0), True, holder), GetListReply
+    )
+    assert granted.lease.granted
+    waiting = asyncio.ensure_future(status(callers[1], "PostTribble", PostTribbleArgs(users[0], "late")))
+    for n in range(5):
+        assert await status(callers[1], "PostTribble", PostTribbleArgs(users[1], str(n))) == OK
+    assert not waiting.done()
+    assert await waiting == OK
+    assert await contents(callers[0], "GetTribbles", users[0]) == (OK, ["late", "first"])
+    silent.close()
+    for transport in Silent.transports:
+        transport.abort()
+
+
+class Silent(asyncio.Protocol):
+    """A holder of leases that never answers."""
+
+    transports: ClassVar[list[asyncio.Transport]] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transports.append(cast("asyncio.Transport", transport))
+
+
+async def test_tribbles_that_do_not_go_together(callers: list[RpcClient]) -> None:
+    """A call with more users than tribbles is refused."""
+    with pytest.raises(RpcError, match="as many tribbles as users"):
+        await callers[0].call("Tribserver.PostMany", PostManyArgs(["a", "b"], ["x"]), PostManyReply)
+
+
 async def test_json(ring: Ring) -> None:
     """The same over Go's JSON-RPC, with the client of this package."""
 
@@ -209,3 +279,27 @@ async def test_a_tribble_counts_as_published(port: int, broker: Broker) -> None:
     assert await status(caller, "PostTribble", PostTribbleArgs("galileo", "moons")) == OK
     caller.close()
     assert broker.counters.totals["tribbler", "published"] == 1
+
+
+async def test_a_tribble_wakes_readers_without_a_notification(
+    port: int, broker: Broker, connection: Connection
+) -> None:
+    """Readers of the topic tribbles at the same node are woken, without a notification of other nodes."""
+    caller = RpcClient(f"localhost:{port}")
+    assert await status(caller, "CreateUser", CreateUserArgs("galileo")) == OK
+    assert await status(caller, "PostTribble", PostTribbleArgs("galileo", "moons")) == OK
+    topic = await broker.topics.existing("tribbles")
+    heard: list[object] = []
+    await connection.add_listener("nuncius", lambda *news: heard.append(news[3]))
+    woken = asyncio.Event()
+    broker._signals.watch(topic.topic_id, woken.set)  # noqa: SLF001
+    assert await status(caller, "PostTribble", PostTribbleArgs("galileo", "rings")) == OK
+    await woken.wait()
+    await broker.store.query("select pg_notify('nuncius', 'n')")  # later than any notification of the tribble
+    await until(lambda: _has_heard(heard))
+    assert heard == ["n"]
+    caller.close()
+
+
+async def _has_heard(heard: list[object]) -> bool:
+    return bool(heard)

@@ -17,7 +17,7 @@ import uvloop
 from nuncius.broker import Broker
 from nuncius.doors.tribbler.door import TribblerDoor
 from nuncius.ring.settings import RingSettings
-from nuncius.ring.storage import Storage
+from nuncius.ring.storage_ring import RingStorage
 from nuncius.ring.tribbler import feed
 from nuncius.ring.tribbler.model import chunk_key, post_key, posts_key
 from nuncius.store.server import embedded
@@ -25,7 +25,7 @@ from nuncius.store.server import embedded
 WARM = 5  # reads before the measurement: from the third read on, a key comes with a lease
 
 
-async def hot_reads(storage: Storage, user: str, seconds: float) -> float:
+async def hot_reads(storage: RingStorage, user: str, seconds: float) -> float:
     """Return keys per second, read in batches like a user's tribbles."""
     newest = await feed.newest(storage, [user])
     chunks = int(await storage.get(chunk_key(user)) or 0)
@@ -50,7 +50,7 @@ async def hot_reads(storage: Storage, user: str, seconds: float) -> float:
 async def serve(data_dir: Path, place: RingSettings) -> None:
     dsn = embedded.start(data_dir).dsn
     async with Broker(dsn) as broker:
-        door = TribblerDoor(broker, dsn, place)
+        door = TribblerDoor(broker, place)
         bound = await door.open("localhost", 0)
         try:
             _say({"port": bound, "store": dsn})

@@ -158,9 +158,9 @@ class PubSub:
         wait: float = 0.0,
         caller: Caller = NODE,
     ) -> IdRequest:
-        """Get the entry of an id, and confirm everything below it. `done` gets a FoundEntry, without one if
-        there is no such entry or none comes within the wait; None if the caller has to repeat the request
-        because the batch was too large, or an exception."""
+        """Get the entry of an id, and confirm everything below it. `done` gets a FoundEntry (without a
+        body if there is no such entry, or none comes within the wait), None if the caller has to repeat the
+        request because the batch was too large, or an exception."""
         self._check("topic", topic)
         self._check("subscriber", subscriber)
         check_not_of_job(subscriber)

@@ -14,27 +14,17 @@ from nuncius.broker import future
 from nuncius.broker.background.listener import Listener
 from nuncius.broker.caller import NODE, Caller
 from nuncius.broker.errors import AlreadyExists, InvalidInput, NoSuchQueue
-from nuncius.broker.limits import (
-    Limits,
-    check_bodies,
-    check_count,
-    check_headers,
-    check_int32,
-    check_int64,
-    check_name,
-    check_priority,
-)
+from nuncius.broker.limits import Limits, check_int32, check_int64, check_name
 from nuncius.broker.names import Names
 from nuncius.broker.queues.leases import Leases
-from nuncius.broker.queues.putting import Putting, ignore, missing
+from nuncius.broker.queues.putting import Putting, check_letters, ignore, missing
 from nuncius.broker.queues.queue import Queue, QueueInfo
 from nuncius.broker.queues.waiter import Waiter
 from nuncius.broker.queues.waiting import WaitingRoom
 from nuncius.broker.topics.topic import Publisher
-from nuncius.broker.topics.topics import PER_ENTRY
 from nuncius.store.calls.exchanging import PutsAndTakes, is_take
 from nuncius.store.calls.putting import Letter, MissingQueues, PutCall, Stored, put_into_all
-from nuncius.store.calls.taking import BY_PRIORITY, BY_TIME, Leased, Message, Taker
+from nuncius.store.calls.taking import BY_PRIORITY, BY_TIME, Leased, Message, Taker, never_stalled
 from nuncius.store.queries import query
 from nuncius.store.store import Store
 
@@ -48,11 +38,6 @@ BROWSE = query("queues", "browse")
 CONTEXTS = query("queues", "contexts")
 
 
-def _is_not() -> bool:
-    """Return False: the default for callers that never stall."""
-    return False
-
-
 class Queues:
     def __init__(self, store: Store, listener: Listener, limits: Limits) -> None:
         self._store = store
@@ -64,6 +49,8 @@ class Queues:
         taking_many = store.combiner("take many", Taker().take)
         leasing = store.combiner("lease", leaser.take)
         self._room = WaitingRoom(self._exchange, taking_many, leasing, self._return, self._give_up)
+        self.resume = self._room.resume
+        self.leave = self._room.leave
         self.leases = Leases(store, listener, limits, leaser, self._room.look_again)
         self._contexts: deque[int] = deque()
         listener.on_queue = self._room.look_again
@@ -85,7 +72,7 @@ class Queues:
     ) -> None:
         """Put messages into one queue together. `done` gets a Stored or an exception. `count` is the
         publisher's count for the first message in this queue."""
-        size = self._check(letters, publisher, count)
+        size = check_letters(self._limits, letters, publisher, count)
         publisher_id = None if publisher is None else publisher.publisher_id
         call = PutCall(done, caller, queue_id, letters, publisher_id, count, size)
         self._exchange.submit(call)  # before the takes of the readers that are called for them
@@ -102,7 +89,7 @@ class Queues:
         caller: Caller = NODE,
     ) -> Stored:
         """Put one message into each of the queues, or into none if one of them does not exist."""
-        self._check([letter], publisher, count)
+        check_letters(self._limits, [letter], publisher, count)
         queue_ids = list(dict.fromkeys(queue_ids))
         if not 1 <= len(queue_ids) <= self._limits.max_batch:
             raise InvalidInput(f"name 1 to {self._limits.max_batch} queues")
@@ -123,22 +110,10 @@ class Queues:
         """Check the puts of a transaction."""
         calls = []
         for queue_id, letter, publisher, count in puts:
-            size = self._check([letter], publisher, count)
+            size = check_letters(self._limits, [letter], publisher, count)
             publisher_id = None if publisher is None else publisher.publisher_id
             calls.append(PutCall(ignore, caller, queue_id, [letter], publisher_id, count, size))
         return Putting(calls, self._arrived)
-
-    def _check(self, letters: Sequence[Letter], publisher: Publisher | None, count: int) -> int:
-        size = check_bodies(self._limits, [letter.body for letter in letters])
-        for letter in letters:
-            check_priority(letter.priority)
-            check_int32("a receiver", letter.receiver)
-            check_int32("a context", letter.context)
-            if letter.headers is not None:
-                check_headers(self._limits, [letter.headers], 1)
-        if publisher is not None:
-            check_count(count)
-        return size + PER_ENTRY * len(letters)
 
     def _stored(
         self,
@@ -196,14 +171,16 @@ class Queues:
         limit: int = 1,
         wait: float = 0,
         caller: Caller = NODE,
-        is_stalled: Callable[[], bool] = _is_not,
+        is_stalled: Callable[[], bool] = never_stalled,
     ) -> Waiter:
         """Take up to `limit` messages that the receiver may see, and wait up to `wait` seconds for the first.
         `done` gets a list of Message, empty if there was none, or an exception. Nothing is taken while
         `is_stalled` returns True; call `resume` when the caller reads again."""
-        until = self._loop.time() + wait
+        deadline = self._loop.time() + wait
         return self._enter(
-            Waiter(queue_id, receiver, sender, context, mode, limit, until, done, caller, False, is_stalled)
+            Waiter(
+                queue_id, receiver, sender, context, mode, limit, deadline, done, caller, False, is_stalled
+            )
         )
 
     def _enter(self, waiter: Waiter) -> Waiter:
@@ -226,26 +203,18 @@ class Queues:
         limit: int = 1,
         wait: float = 0,
         caller: Caller = NODE,
-        is_stalled: Callable[[], bool] = _is_not,
+        is_stalled: Callable[[], bool] = never_stalled,
     ) -> Waiter:
         """Take by priority, like `take_soon`, for a reader that acknowledges. `done` gets a list of Leased;
         their messages stay in the store until they are settled or released."""
-        until = self._loop.time() + wait
+        deadline = self._loop.time() + wait
         return self._enter(
-            Waiter(queue_id, receiver, 0, 0, BY_PRIORITY, limit, until, done, caller, True, is_stalled)
+            Waiter(queue_id, receiver, 0, 0, BY_PRIORITY, limit, deadline, done, caller, True, is_stalled)
         )
 
     def _give_up(self, leased: Sequence[Leased]) -> None:
         """Release messages that were leased for a reader that has gone."""
         self.leases.give_up([one.lease_id for one in leased])
-
-    def resume(self, waiter: Waiter) -> None:
-        """Let a reader that was stalled take again."""
-        self._room.resume(waiter)
-
-    def leave(self, waiter: Waiter) -> None:
-        """End the wait of a reader that has gone. Messages taken for it and not delivered go back."""
-        self._room.leave(waiter)
 
     async def take(self, queue_id: int, receiver: int = 0, **options: Any) -> list[Message]:
         taken, done = future.new()
@@ -266,7 +235,7 @@ class Queues:
         wait: float,
         *,
         caller: Caller = NODE,
-        is_stalled: Callable[[], bool] = _is_not,
+        is_stalled: Callable[[], bool] = never_stalled,
     ) -> list[Message]:
         """Put a request with a new context and wait for its answer: a message in the same queue, for the
         sender, with that context. Return an empty list if none came in time."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from enum import IntEnum
 from typing import Any
 
 from nuncius.broker.caller import Caller
@@ -9,6 +10,61 @@ from nuncius.broker.queues.balance import Mark
 from nuncius.store.calls.putting import Letter
 
 FEW = 100  # as many as a client asks for together; a larger take would delay the puts of others
+
+
+class Stage(IntEnum):
+    """The stages of a reader's request. In the first three it is idle."""
+
+    NEW = 0
+    """It waits and has not looked, because there is nothing for it."""
+    WAITING = 1
+    """It has looked and found nothing."""
+    STALLED = 2
+    """Nothing was taken for it, because its client does not read."""
+    LOOKING = 3
+    """A take is under way."""
+    LATE = 4
+    """A take is under way that may have begun too early to see a message."""
+    LEFT = 5
+    """It has ended while a take was under way. Messages that the take finds go back."""
+    ENDED = 6
+
+
+class Event(IntEnum):
+    """What happens to a reader's request."""
+
+    LOOK = 0
+    """A take begins."""
+    NEWS = 1
+    """The take may have begun too early to see a message."""
+    NO_NEWS = 2
+    """Another reader has taken that message."""
+    LOOKED = 3
+    """The take is over."""
+    STALL = 4
+    """The take is over, and nothing was taken because the client does not read."""
+    END = 5
+    """The request is answered, or its reader has gone."""
+
+
+_NEXT: dict[Event, dict[Stage, Stage]] = {
+    Event.LOOK: {
+        Stage.NEW: Stage.LOOKING,
+        Stage.WAITING: Stage.LOOKING,
+        Stage.STALLED: Stage.LOOKING,
+    },
+    Event.NEWS: {Stage.LOOKING: Stage.LATE, Stage.LATE: Stage.LATE},
+    Event.NO_NEWS: {Stage.LATE: Stage.LOOKING, Stage.LEFT: Stage.LEFT},
+    Event.LOOKED: {Stage.LOOKING: Stage.WAITING, Stage.LATE: Stage.WAITING, Stage.LEFT: Stage.ENDED},
+    Event.STALL: {Stage.LOOKING: Stage.STALLED, Stage.LATE: Stage.STALLED},
+    Event.END: {
+        Stage.NEW: Stage.ENDED,
+        Stage.WAITING: Stage.ENDED,
+        Stage.STALLED: Stage.ENDED,
+        Stage.LOOKING: Stage.LEFT,
+        Stage.LATE: Stage.LEFT,
+    },
+}
 
 
 class Waiter:
@@ -20,19 +76,16 @@ class Waiter:
         "deadline",
         "done",
         "expected",
-        "finished",
         "is_stalled",
         "leased",
         "letter",
         "limit",
-        "looked",
-        "looking",
         "mark",
-        "missed",
         "mode",
         "queue_id",
         "receiver",
         "sender",
+        "stage",
         "timer",
     )
 
@@ -61,14 +114,24 @@ class Waiter:
         self.caller = caller
         self.leased = leased  # the reader acknowledges what it gets
         self.is_stalled = is_stalled
-        self.looked = False  # at least once
-        self.looking = False  # a take is under way
+        self.stage = Stage.NEW
         self.mark: Mark | None = None  # the counts before the take began
-        self.missed = False  # something was put during the take, or there may be something for other reasons
-        self.letter: Letter | None = None  # the message that was put
+        self.letter: Letter | None = None  # the message that the take may not see
         self.expected: int | None = None  # its id, if known
-        self.finished = False
         self.timer: asyncio.TimerHandle | None = None
+
+    def now(self, event: Event) -> None:
+        """Go to the next stage."""
+        self.stage = _NEXT[event][self.stage]
+
+    @property
+    def is_idle(self) -> bool:
+        """Return True if the request is open and no take for it is under way."""
+        return self.stage <= Stage.STALLED
+
+    @property
+    def has_ended(self) -> bool:
+        return self.stage >= Stage.LEFT
 
     @property
     def travels(self) -> bool:

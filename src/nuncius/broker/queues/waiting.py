@@ -16,7 +16,7 @@ from typing import Any
 
 from nuncius.broker.errors import NoSuchQueue
 from nuncius.broker.queues.balance import Balance
-from nuncius.broker.queues.waiter import Waiter, WaitingLine
+from nuncius.broker.queues.waiter import Event, Stage, Waiter, WaitingLine
 from nuncius.store.calls.exchanging import ExchangeCall
 from nuncius.store.calls.putting import Letter, MissingQueues
 from nuncius.store.calls.taking import Again, Leased, Message, TakeCall
@@ -53,8 +53,8 @@ class WaitingRoom:
             self._look(waiter)
 
     def leave(self, waiter: Waiter) -> None:
-        """End the wait of a reader that has gone, so that it gets no message any more."""
-        if not waiter.finished:
+        """End the wait of a reader that has gone. Messages taken for it and not delivered go back."""
+        if not waiter.has_ended:
             self._finish(waiter)
 
     def coming(self, queue_id: int, letters: Sequence[Letter]) -> list[Waiter | None]:
@@ -66,7 +66,7 @@ class WaitingRoom:
     def _call(self, line: WaitingLine, letter: Letter) -> Waiter | None:
         """Call the first reader that can look at once. None if its take cannot travel with the put."""
         for waiter in line.candidates(letter):
-            if not waiter.looking and waiter.fits(letter) and not waiter.is_stalled():
+            if waiter.is_idle and waiter.fits(letter) and not waiter.is_stalled():
                 if not waiter.travels:
                     return None
                 self._look(waiter)
@@ -85,7 +85,7 @@ class WaitingRoom:
         line = self._waiters.get(queue_id)
         if line is not None:
             for letter, message_id, waiter in zip_longest(letters, ids, called):
-                if waiter is not None and waiter.looking and not waiter.missed:
+                if waiter is not None and waiter.stage is Stage.LOOKING:
                     self._expect(waiter, letter, message_id)
                 else:
                     self._wake_one(line, letter, message_id)
@@ -94,8 +94,8 @@ class WaitingRoom:
         """Wake the first reader that can look at once, else the first that looks and has missed nothing."""
         looking = None
         for waiter in line.candidates(letter):
-            if not waiter.missed and waiter.fits(letter):
-                if not waiter.looking:
+            if waiter.stage in (Stage.NEW, Stage.WAITING, Stage.LOOKING) and waiter.fits(letter):
+                if waiter.is_idle:
                     self._look(waiter)
                     return
                 looking = looking or waiter
@@ -104,7 +104,7 @@ class WaitingRoom:
 
     def _expect(self, waiter: Waiter, letter: Letter, message_id: int | None) -> None:
         """Note that the reader's look, which is under way, may have begun too early to see this message."""
-        waiter.missed = True
+        waiter.now(Event.NEWS)
         waiter.letter = letter
         if message_id is not None:
             waiter.expected = message_id
@@ -116,7 +116,7 @@ class WaitingRoom:
             for message in result:
                 other = self._expected.pop(message.message_id, None)
                 if other is not None:
-                    other.missed = False
+                    other.now(Event.NO_NEWS)
                     other.letter = other.expected = None
         self._expect_nothing(waiter)
 
@@ -141,7 +141,7 @@ class WaitingRoom:
 
     def resume(self, waiter: Waiter) -> None:
         """Let a reader that was stalled look again."""
-        if waiter.missed and not (waiter.looking or waiter.finished):
+        if waiter.stage is Stage.STALLED:
             self._look(waiter)
 
     def _pass_on(self, queue_id: int) -> None:
@@ -151,15 +151,14 @@ class WaitingRoom:
                 self._wake(waiter)
 
     def _wake(self, waiter: Waiter) -> None:
-        if waiter.looking:
-            waiter.missed = True
-            self._expect_nothing(waiter)  # even if another reader takes that message, there may be others
-        else:
+        if waiter.is_idle:
             self._look(waiter)
+        else:
+            waiter.now(Event.NEWS)
+            self._expect_nothing(waiter)  # even if another reader takes that message, there may be others
 
     def _look(self, waiter: Waiter) -> None:
-        waiter.looking = waiter.looked = True
-        waiter.missed = False
+        waiter.now(Event.LOOK)
         waiter.letter = None
         waiter.mark = self._balance.mark(waiter.queue_id, waiter.receiver)
         call = TakeCall(
@@ -180,20 +179,20 @@ class WaitingRoom:
             (self._leasing if waiter.leased else self._taking_many).submit(call)
 
     def _looked(self, waiter: Waiter, result: Any) -> None:
-        waiter.looking = False
         self._seen(waiter, result)
-        if isinstance(result, MissingQueues):
-            result = NoSuchQueue(f"there is no queue {waiter.queue_id}")
-        elif result is Again.STALLED and not waiter.finished:
-            waiter.missed = True
+        if result is Again.STALLED and not waiter.has_ended:
+            waiter.now(Event.STALL)
             self._pass_on(waiter.queue_id)  # it may have been called for a message
             return
+        look_again = waiter.stage is Stage.LATE or isinstance(result, Again)
+        waiter.now(Event.LOOKED)
+        if isinstance(result, MissingQueues):
+            result = NoSuchQueue(f"there is no queue {waiter.queue_id}")
         elif isinstance(result, Again):
-            waiter.missed = True
             result = []
         elif not isinstance(result, Exception):
             self._count(waiter, result)
-        if waiter.finished:
+        if waiter.has_ended:
             if result and not isinstance(result, Exception):
                 (self._give_up if waiter.leased else self._put_back)(result)
             self._pass_by(waiter)
@@ -202,7 +201,7 @@ class WaitingRoom:
             self._finish(waiter)
             self._pass_by(waiter)
             waiter.done(result)
-        elif waiter.missed:
+        elif look_again:
             self._look(waiter)
         else:
             self._wait(waiter)
@@ -224,18 +223,18 @@ class WaitingRoom:
             waiter.timer = self._loop.call_at(waiter.deadline, self._time_out, waiter)
 
     def _time_out(self, waiter: Waiter) -> None:
-        if waiter.looking or not (waiter.looked or waiter.finished):
+        if waiter.stage in (Stage.WAITING, Stage.STALLED):
+            self._finish(waiter)
+            waiter.done([])
+        elif not waiter.has_ended:
             # The result of a look under way decides; and a reader gets "nothing" only after a look.
             waiter.deadline = 0.0
             waiter.timer = None
-            if not waiter.looking:
+            if waiter.stage is Stage.NEW:
                 self._look(waiter)
-        elif not waiter.finished:
-            self._finish(waiter)
-            waiter.done([])
 
     def _finish(self, waiter: Waiter) -> None:
-        waiter.finished = True
+        waiter.now(Event.END)
         if waiter.timer is not None:
             waiter.timer.cancel()
         line = self._waiters.get(waiter.queue_id)

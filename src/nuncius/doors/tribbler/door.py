@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from nuncius.broker import Broker
 from nuncius.broker.observe.counters_model import RingState
 from nuncius.doors.tcp import MAX_CONNECTIONS, TcpDoor
-from nuncius.doors.tribbler import tribserver_peers
+from nuncius.doors.tribbler import tribserver
 from nuncius.doors.tribbler.rpc_client import RpcClients
 from nuncius.doors.tribbler.services import Services
 from nuncius.doors.tribbler.session import RpcSession
@@ -16,8 +16,8 @@ from nuncius.doors.tribbler.storage_peer import RpcPeer
 from nuncius.doors.tribbler.storage_service import StorageService
 from nuncius.doors.wire import Session, Wire
 from nuncius.ring.settings import RingSettings
-from nuncius.ring.storage import Storage
 from nuncius.ring.storage_node import StorageNode
+from nuncius.ring.storage_ring import RingStorage
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,6 @@ class TribblerDoor(TcpDoor):
     def __init__(
         self,
         broker: Broker,
-        dsn: str,
         ring: RingSettings | None = None,
         max_connections: int = MAX_CONNECTIONS,
         *,
@@ -43,12 +42,11 @@ class TribblerDoor(TcpDoor):
         self._ring = ring
         self._callers = RpcClients()
         self._node = StorageNode(
-            dsn,
+            broker.store,
             lambda address: RpcPeer(self._callers.at(address), self._id_of),
             ring,
             give_up=self._fail,
-            silence=broker.store.silence,
-            observe=broker.accompany,
+            published=lambda topic_id: broker.topics.arrived([topic_id]),
         )
         self._give_up = give_up
         self._entering: asyncio.Task[None] | None = None
@@ -56,7 +54,7 @@ class TribblerDoor(TcpDoor):
         self._problem: Exception | None = None
 
     @property
-    def storage(self) -> Storage:
+    def storage(self) -> RingStorage:
         """The storage layer of this node, once it is open."""
         return self._node.storage
 
@@ -64,10 +62,10 @@ class TribblerDoor(TcpDoor):
         self._opened = True
         await self._node.open()
         storage = StorageService(self._node.storage, self._node.handover, self._node.register)
-        application = tribserver_peers.build(
+        application = tribserver.build(
             self._node.storage,
             self._callers,
-            self._node.query,
+            self._broker.store.query,
             shared=self._ring is None,
             timelines_from=(self._ring or RingSettings()).timelines_from,
         )

@@ -42,19 +42,24 @@ class _Link(asyncio.Protocol):
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out.append(self._codec.call(seq, method, arguments))
+        late = None if seconds is None else self._loop.call_later(seconds, self._late, seq, seconds)
         try:
-            async with asyncio.timeout(seconds):
-                answer = await answered
-        except TimeoutError:
-            raise OwnerSilent(f"{self._address} has not answered for {seconds:g} seconds") from None
+            answer = await answered
         finally:
             self._open.pop(seq, None)
+            if late is not None:
+                late.cancel()
         if answer.error:
             raise RpcError(answer.error)
         try:
             return self._codec.reply(answer, kind)
         except (GobError, Mismatch) as error:
             raise RpcError(str(error)) from error
+
+    def _late(self, seq: int, seconds: float) -> None:
+        waiting = self._open.get(seq)
+        if waiting is not None and not waiting.done():
+            waiting.set_exception(OwnerSilent(f"{self._address} has not answered for {seconds:g} seconds"))
 
     def close(self) -> None:
         self.is_lost = True
@@ -116,7 +121,7 @@ class RpcClient:
         *,
         seconds: float | None = ANSWER_SECONDS,
     ) -> S:
-        """Call a method. Raise Unreached, NoAnswer (sent, but not answered) or RpcError."""
+        """Call a method. Raise Unreached, OwnerSilent (sent, but not answered) or RpcError."""
         link = self._link
         if link is None or link.is_lost:
             link = await self._connected()

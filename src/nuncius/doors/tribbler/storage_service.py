@@ -1,6 +1,7 @@
 """`StorageRPC`: the storage layer of a node for clients and for other nodes."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from nuncius.doors.tribbler.services import Method, Service
 from nuncius.doors.tribbler.storage_messages import (
@@ -66,24 +67,25 @@ class StorageService:
         )
 
     async def get(self, asked: AnyGetArgs) -> GetReply:
-        found = await self._storage.read_for(False, (asked.key,), (asked.want_lease,), asked.address)
-        return _value(found[0])
+        return GetReply(*_fields(await self._read_one(False, asked), ""))
 
     async def get_list(self, asked: AnyGetArgs) -> GetListReply:
-        found = await self._storage.read_for(True, (asked.key,), (asked.want_lease,), asked.address)
-        return _list(found[0])
+        return GetListReply(*_fields(await self._read_one(True, asked), []))
+
+    async def _read_one(self, lists: bool, asked: AnyGetArgs) -> FoundKey:
+        return (await self._storage.read_for(lists, (asked.key,), (asked.want_lease,), asked.address))[0]
 
     async def get_many(self, asked: GetManyArgs) -> GetManyReply:
-        return GetManyReply([_value(found) for found in _fitting(await self._read(False, asked))])
+        return GetManyReply([GetReply(*_fields(found, "")) for found in await self._read(False, asked)])
 
     async def get_lists(self, asked: GetManyArgs) -> GetListsReply:
-        return GetListsReply([_list(found) for found in _fitting(await self._read(True, asked))])
+        return GetListsReply([GetListReply(*_fields(found, [])) for found in await self._read(True, asked)])
 
-    async def _read(self, lists: bool, asked: GetManyArgs) -> list[FoundKey]:
+    async def _read(self, lists: bool, asked: GetManyArgs) -> Sequence[FoundKey]:
         wants = asked.want_lease or [False] * len(asked.keys)
         if len(wants) != len(asked.keys):
             raise KeyRefused("there must be as many wishes as keys")
-        return await self._storage.read_for(lists, asked.keys, wants, asked.lease_client)
+        return _fitting(await self._storage.read_for(lists, asked.keys, wants, asked.lease_client))
 
     def change(self, kind: int) -> Callable[[PutArgs], Awaitable[PutReply]]:
         async def change(asked: PutArgs) -> PutReply:
@@ -139,20 +141,12 @@ def _fitting(found: Sequence[FoundKey]) -> Sequence[FoundKey]:
     return found
 
 
-def _lease(found: FoundKey) -> LeaseStruct:
-    return LeaseStruct(True, found.lease_seconds) if found.lease_seconds else LeaseStruct()
-
-
-def _value(found: FoundKey) -> GetReply:
-    if not isinstance(found.value, str):
-        return GetReply(KeyStatus.KEY_NOT_FOUND)
-    return GetReply(KeyStatus.OK, found.value, _lease(found))
-
-
-def _list(found: FoundKey) -> GetListReply:
-    if not isinstance(found.value, list):
-        return GetListReply(KeyStatus.KEY_NOT_FOUND)
-    return GetListReply(KeyStatus.OK, found.value, _lease(found))
+def _fields(found: FoundKey, nothing: Any) -> tuple[int, Any, LeaseStruct]:
+    """Return the fields of a reply."""
+    if not isinstance(found.value, type(nothing)):
+        return KeyStatus.KEY_NOT_FOUND, nothing, LeaseStruct()
+    lease = LeaseStruct(True, found.lease_seconds) if found.lease_seconds else LeaseStruct()
+    return KeyStatus.OK, found.value, lease
 
 
 def places_of(asked: RegisterArgs) -> list[NodePlace]:

@@ -1,7 +1,9 @@
-"""The Tribbler service: its seven methods, and three that nodes of a ring and the pipeline use."""
+"""The Tribbler service: its seven methods, and four that nodes of a ring and the pipeline use."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
+from typing import Any
 
+from nuncius.doors.tribbler.rpc_client import RpcClients
 from nuncius.doors.tribbler.services import Method, Service
 from nuncius.doors.tribbler.tribserver_messages import (
     CreateUserArgs,
@@ -9,6 +11,8 @@ from nuncius.doors.tribbler.tribserver_messages import (
     GetSubscriptionsReply,
     GetTribblesArgs,
     GetTribblesReply,
+    PostManyArgs,
+    PostManyReply,
     PostTribbleArgs,
     PutManyArgs,
     RecentArgs,
@@ -17,73 +21,77 @@ from nuncius.doors.tribbler.tribserver_messages import (
     SubscriptionArgs,
     Tribble,
 )
-from nuncius.ring.tribbler import model
-from nuncius.ring.tribbler.recent import Posts
-from nuncius.ring.tribbler.tribbler import Tribbler
+from nuncius.doors.tribbler.tribserver_peers import RingPeers
+from nuncius.ring.storage_ring import RingStorage
+from nuncius.ring.tribbler.local import LocalPosts, Query
+from nuncius.ring.tribbler.posting import Posting
+from nuncius.ring.tribbler.tribbler import Answer, Tribbler
 
 NAME = "Tribserver"
 
 
-def service(
-    tribbler: Tribbler,
-    post_here: Callable[[str, str], Awaitable[int]],
-    recent_here: Callable[[list[int] | None], Awaitable[Posts]],
-    put_many: Callable[[Sequence[str], Sequence[str]], Awaitable[None]],
+def build(
+    storage: RingStorage,
+    callers: RpcClients,
+    query: Query,
+    *,
+    shared: bool = False,
+    timelines_from: int,
 ) -> Service:
-    """Return the service of an application. The other callables serve calls between nodes: post for a user
-    whose keys are here, return recent posts of this node, and put many values, whichever nodes own them."""
+    """Return the Tribbler service of a node. `query` asks the node's own store; `shared`: other processes own
+    the same keys."""
+    local = LocalPosts(query)
+    peers = RingPeers(storage, callers, Posting(storage, shared=shared), local)
+    tribbler = Tribbler(storage, peers, timelines_from=timelines_from)
 
-    async def create_user(args: CreateUserArgs) -> StatusReply:
-        return StatusReply(await tribbler.create_user(args.userid))
-
-    async def add_subscription(args: SubscriptionArgs) -> StatusReply:
-        return StatusReply(await tribbler.add_subscription(args.userid, args.targetuser))
-
-    async def remove_subscription(args: SubscriptionArgs) -> StatusReply:
-        return StatusReply(await tribbler.remove_subscription(args.userid, args.targetuser))
-
-    async def get_subscriptions(args: GetSubscriptionsArgs) -> GetSubscriptionsReply:
+    async def subscriptions(args: GetSubscriptionsArgs) -> GetSubscriptionsReply:
         return GetSubscriptionsReply(*await tribbler.subscriptions(args.userid))
 
-    async def post_tribble(args: PostTribbleArgs) -> StatusReply:
-        return StatusReply(await tribbler.post(args.userid, args.contents))
-
-    async def get_tribbles(args: GetTribblesArgs) -> GetTribblesReply:
-        status, tribbles = await tribbler.tribbles(args.userid)
-        return GetTribblesReply(status, _named(tribbles))
-
-    async def get_tribbles_by_subscription(args: GetTribblesArgs) -> GetTribblesReply:
-        status, tribbles = await tribbler.tribbles_by_subscription(args.userid)
-        return GetTribblesReply(status, _named(tribbles))
-
-    async def post_for(args: PostTribbleArgs) -> StatusReply:
-        await post_here(args.userid, args.contents)
-        return StatusReply()
+    async def post_many(args: PostManyArgs) -> PostManyReply:
+        return PostManyReply(await peers.post_many(args.userids, args.contents))
 
     async def recent(args: RecentArgs) -> RecentReply:
-        posts = await recent_here(None if args.is_first else args.offsets)
+        posts = await local.recent(None if args.is_first else args.offsets)
         return RecentReply(posts.topic, posts.starts, posts.counts, posts.users, posts.posted, posts.more)
 
-    async def put(args: PutManyArgs) -> StatusReply:
-        await put_many(args.keys, args.values)
-        return StatusReply()
+    methods = {
+        "CreateUser": Method(CreateUserArgs, _status(lambda args: tribbler.create_user(args.userid))),
+        "AddSubscription": Method(
+            SubscriptionArgs, _status(lambda args: tribbler.add_subscription(args.userid, args.targetuser))
+        ),
+        "RemoveSubscription": Method(
+            SubscriptionArgs, _status(lambda args: tribbler.remove_subscription(args.userid, args.targetuser))
+        ),
+        "GetSubscriptions": Method(GetSubscriptionsArgs, subscriptions, reads=True),
+        "PostTribble": Method(
+            PostTribbleArgs, _status(lambda args: tribbler.post(args.userid, args.contents))
+        ),
+        "GetTribbles": Method(
+            GetTribblesArgs, _tribbles(lambda args: tribbler.tribbles(args.userid)), reads=True
+        ),
+        "GetTribblesBySubscription": Method(
+            GetTribblesArgs,
+            _tribbles(lambda args: tribbler.tribbles_by_subscription(args.userid)),
+            reads=True,
+        ),
+        "PostFor": Method(PostTribbleArgs, _status(lambda args: peers.post_here(args.userid, args.contents))),
+        "PostMany": Method(PostManyArgs, post_many),
+        "Recent": Method(RecentArgs, recent, reads=True),
+        "PutMany": Method(PutManyArgs, _status(lambda args: peers.put_many(args.keys, args.values))),
+    }
+    return Service(NAME, methods)
 
-    return Service(
-        NAME,
-        {
-            "CreateUser": Method(CreateUserArgs, create_user),
-            "AddSubscription": Method(SubscriptionArgs, add_subscription),
-            "RemoveSubscription": Method(SubscriptionArgs, remove_subscription),
-            "GetSubscriptions": Method(GetSubscriptionsArgs, get_subscriptions, reads=True),
-            "PostTribble": Method(PostTribbleArgs, post_tribble),
-            "GetTribbles": Method(GetTribblesArgs, get_tribbles, reads=True),
-            "GetTribblesBySubscription": Method(GetTribblesArgs, get_tribbles_by_subscription, reads=True),
-            "PostFor": Method(PostTribbleArgs, post_for),
-            "Recent": Method(RecentArgs, recent, reads=True),
-            "PutMany": Method(PutManyArgs, put),
-        },
-    )
+
+def _status(call: Callable[[Any], Awaitable[int | None]]) -> Callable[[Any], Awaitable[StatusReply]]:
+    async def answer(args: Any) -> StatusReply:
+        return StatusReply(await call(args) or 0)
+
+    return answer
 
 
-def _named(tribbles: list[model.StoredTribble]) -> list[Tribble]:
-    return [Tribble(each.user, each.posted, each.contents) for each in tribbles]
+def _tribbles(call: Callable[[Any], Awaitable[Answer]]) -> Callable[[Any], Awaitable[GetTribblesReply]]:
+    async def answer(args: Any) -> GetTribblesReply:
+        status, tribbles = await call(args)
+        return GetTribblesReply(status, [Tribble(each.user, each.posted, each.contents) for each in tribbles])
+
+    return answer

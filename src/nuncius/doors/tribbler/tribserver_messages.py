@@ -58,6 +58,16 @@ class PutManyArgs(RpcStruct, frozen=True):
     values: list[str] = msgspec.field(default_factory=list)
 
 
+class PostManyArgs(RpcStruct, frozen=True):
+    userids: list[str] = msgspec.field(default_factory=list)
+    contents: list[str] = msgspec.field(default_factory=list)
+
+
+class PostManyReply(RpcStruct, frozen=True):
+    errors: list[str] = msgspec.field(default_factory=list)
+    """For each tribble: empty if it is stored, NOT_AT_ONCE, or why it was refused."""
+
+
 class RecentArgs(RpcStruct, frozen=True):
     is_first: bool = False
     """True to request only the name of the topic."""

@@ -8,7 +8,7 @@ belong there too: only for such users are older lists read, more each time.
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
-from nuncius.ring.storage import Storage
+from nuncius.ring.storage_ring import RingStorage
 from nuncius.ring.tribbler.model import (
     CHUNK,
     LIMIT,
@@ -22,7 +22,7 @@ from nuncius.ring.tribbler.model import (
 )
 
 
-async def newest(storage: Storage, users: Sequence[str]) -> list[Reference]:
+async def newest(storage: RingStorage, users: Sequence[str]) -> list[Reference]:
     """Return the newest tribbles of these users."""
     numbers = await storage.get_many([chunk_key(user) for user in users])
     # For each user, the oldest list not yet read is the one before this.
@@ -54,7 +54,7 @@ def top(references: Iterable[Reference]) -> list[Reference]:
     return best
 
 
-async def read(storage: Storage, references: Sequence[Reference]) -> list[StoredTribble]:
+async def read(storage: RingStorage, references: Sequence[Reference]) -> list[StoredTribble]:
     """Read the tribbles of these references."""
     values = await storage.get_many([post_key(user, -age) for age, user in references])
     return [decode_tribble(value) for value in values if value is not None]

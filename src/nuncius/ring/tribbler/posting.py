@@ -12,8 +12,10 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
+from typing import Any
 
-from nuncius.ring.storage import Post, Storage
+from nuncius.ring.storage import Post
+from nuncius.ring.storage_ring import RingStorage
 from nuncius.ring.tribbler.model import (
     CHUNK,
     StoredTribble,
@@ -44,7 +46,7 @@ class _Author:
 
 class Posting:
     def __init__(
-        self, storage: Storage, now: Callable[[], int] = time.time_ns, *, shared: bool = False
+        self, storage: RingStorage, now: Callable[[], int] = time.time_ns, *, shared: bool = False
     ) -> None:
         self._storage = storage
         self._now = now
@@ -57,13 +59,28 @@ class Posting:
         author = self._authors.get(user)
         if author is None or author.count >= CHUNK:
             author = await self._place(user)
+        post = self._next(author, user, contents)
+        posted = author.last
+        await self._storage.put_and_publish(post)
+        return posted
+
+    def post_soon(self, user: str, contents: str, done: Callable[[Any], None]) -> bool:
+        """Store a tribble, if nothing has to be waited for. Return False if nothing was stored."""
+        author = self._authors.get(user)
+        if author is None or author.count >= CHUNK:
+            return False
+        if self._storage.post_soon(self._next(author, user, contents), done):
+            return True
+        author.count -= 1
+        return False
+
+    def _next(self, author: _Author, user: str, contents: str) -> Post:
         author.count += 1
         author.last = posted = self._time(author.last)
         value = encode_tribble(StoredTribble(user, posted, contents))
-        await self._storage.put_and_publish(
-            Post(post_key(user, posted), value.decode(), posts_key(user, author.chunk), item(posted), value)
+        return Post(
+            post_key(user, posted), value.decode(), posts_key(user, author.chunk), item(posted), value
         )
-        return posted
 
     def _time(self, last: int) -> int:
         if not self._shared:

@@ -9,7 +9,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Protocol
 
-from nuncius.ring.storage import KeyRefused, KeyStatus, Storage, StorageError
+from nuncius.ring.storage import KeyRefused, KeyStatus, StorageError
+from nuncius.ring.storage_ring import RingStorage
 from nuncius.ring.tribbler import feed
 from nuncius.ring.tribbler.model import (
     MAX_NAME,
@@ -42,7 +43,7 @@ class Peers(Protocol):
 
 
 class Tribbler:
-    def __init__(self, storage: Storage, peers: Peers, *, timelines_from: int) -> None:
+    def __init__(self, storage: RingStorage, peers: Peers, *, timelines_from: int) -> None:
         """Serve users. Those who follow at least `timelines_from` others get the pipeline's feed, if there is
         one."""
         self._storage = storage

@@ -16,7 +16,7 @@ TOPIC = "tribbles"
 PUT, APPEND, REMOVE, POST, RAISE = range(5)
 PER_CALL = 300  # bytes of memory that a call costs besides its content
 
-WRITE = "select nuncius.write_keys($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+WRITE = "select answers, topic from nuncius.change_keys($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 READ_VALUES = "select nuncius.read_values($1, $2)"
 READ_LISTS = "select nuncius.read_lists($1, $2)"
 
@@ -85,10 +85,17 @@ class KeyRow(msgspec.Struct, frozen=True, gc=False):
 class Keys:
     """The procedures of `75_keys.sql` for a node."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, published: Callable[[int], None] = lambda topic_id: None) -> None:
+        """`published` is called when a topic has new entries, once for all posts of a batch."""
         self._store = store
-        self._writing = store.combiner("keys write", write)
+        self._published = published
+        self._writing = store.combiner("keys write", self._write)
         self._reading = store.combiner("keys read", read)
+
+    async def drain(self) -> None:
+        """Wait until all accepted calls are answered."""
+        await self._writing.drain()
+        await self._reading.drain()
 
     def write_soon(self, call: WriteCall) -> None:
         self._writing.submit(call)
@@ -154,23 +161,28 @@ class Keys:
         rows = await self._store.query("select name, note::text from nuncius.ring_notes")
         return {row["name"]: msgspec.json.decode(row["note"]) for row in rows}
 
-
-async def write(connection: Connection, calls: Sequence[WriteCall], _: bool) -> Sequence[Any]:
-    """Carry out a batch. Results: the answers of `write_keys`."""
-    mentions = [call.mention for call in calls] if any(call.mention for call in calls) else None
-    answers: list[int] = await connection.fetchval(
-        WRITE,
-        [call.kind for call in calls],
-        [call.hashed for call in calls],
-        [call.name for call in calls],
-        [call.item for call in calls],
-        mentions and [to_bytes(each.list_key) if each else None for each in mentions],
-        mentions and [to_bytes(each.item) if each else None for each in mentions],
-        mentions and [each.group if each else None for each in mentions],
-        mentions and [each.body if each else None for each in mentions],
-        TOPIC,
-    )
-    return answers
+    async def _write(self, connection: Connection, calls: Sequence[WriteCall], _: bool) -> Sequence[int]:
+        """Carry out a batch. Results: the answers of `change_keys`."""
+        mentions = [call.mention for call in calls]
+        has_posts = any(mentions)
+        row = await connection.fetchrow(
+            WRITE,
+            [call.kind for call in calls],
+            [call.hashed for call in calls],
+            [call.name for call in calls],
+            [call.item for call in calls],
+            [to_bytes(each.list_key) if each else None for each in mentions] if has_posts else None,
+            [to_bytes(each.item) if each else None for each in mentions] if has_posts else None,
+            [each.group if each else None for each in mentions] if has_posts else None,
+            [each.body if each else None for each in mentions] if has_posts else None,
+            TOPIC,
+        )
+        assert row is not None
+        answers: Sequence[int]
+        answers, topic_id = row
+        if topic_id is not None:
+            self._published(topic_id)
+        return answers
 
 
 async def read(connection: Connection, calls: Sequence[ReadCall], _: bool) -> Sequence[Any]:

@@ -75,7 +75,8 @@ class Again(Enum):
     STALLED = "its caller does not read what it got before"
 
 
-def _never() -> bool:
+def never_stalled() -> bool:
+    """Return False: the default for callers that never stall."""
     return False
 
 
@@ -96,7 +97,7 @@ class TakeCall(Call):
         limit: int,
         *,
         leased: bool = False,
-        is_stalled: Callable[[], bool] = _never,
+        is_stalled: Callable[[], bool] = never_stalled,
     ) -> None:
         # Messages leased by a call whose answer was lost are found and go back, so the call may be repeated.
         super().__init__(done, caller, ("take", queue_id), limit, 200, leased)

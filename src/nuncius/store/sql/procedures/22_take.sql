@@ -26,22 +26,20 @@ create or replace function nuncius.take_many(
 #variable_conflict use_column
 declare
     v_busy integer[] := nuncius.take_locks(78003, p_queues, p_queues, p_wait);
-    v_alone boolean := (select count(distinct q) = count(*) from unnest(p_queues) q);  -- one request a queue
-    v_rest integer[] := array(
-        select n from unnest(p_queues) with ordinality r(queue, n) where queue <> all (v_busy) order by n);
-    v_looked integer[];     -- requests in their order, an item for each message that one may have, in its order;
-    v_seen tid[];           --   and its row, or null
-    v_sizes bigint[];
-    v_many boolean[];       --   and true if there was no look for it
-    v_finders integer[] := '{}';
-    v_wanted integer;
-    n integer := 0;         -- whose turn it is
-    v_receivers integer[] := p_receivers;
-    v_leads integer[];              -- the request that each one is joined to; null: itself
-    v_upto bigint[];                -- the last ids that they may have, see join_requests
-    v_most bigint[] := p_limits;    -- how many messages all joined requests may have
-    v_requests integer[];
-    v_found tid[] := '{}';
+    v_rest nuncius.take_request[] := array(     -- the requests that are not carried out yet
+        select row(n, queue, receiver, sender, context, mode, most,
+            p_after[20 * n - 19 : 20 * n - 10], p_after[20 * n - 9 : 20 * n], null)::nuncius.take_request
+        from unnest(p_queues, p_receivers, p_senders, p_contexts, p_modes, p_limits) with ordinality
+            r(queue, receiver, sender, context, mode, most, n)
+        where queue <> all (v_busy) order by n);
+    v_asked nuncius.take_request[];             -- those of the step under way
+    v_step text := case when (select count(distinct q) = count(*) from unnest(p_queues) q)
+        then 'each for itself' else 'few messages' end;
+    v_members integer[];                        -- the requests that were joined,
+    v_leads integer[];                          --   and to which each of them
+    v_places tid[];                             -- the messages that the step has found,
+    v_finders integer[];                        --   the request that each of them is for,
+    v_served integer[];                         --   and the requests that are carried out
     v_bytes bigint;
     v_left bigint := p_bytes;
 begin
@@ -49,135 +47,55 @@ begin
         request := 0;
         return next;
     end loop;
-    -- From here on no other transaction takes from these queues, so a found row stays in place. Mostly there are few
-    -- messages for each request, taken up to the same id in every priority. Then one look finds the messages of all at
-    -- the same moment, and the requests get theirs one after the other, up to the first for which that is not so.
-    n := v_rest[1];
-    if not v_alone and p_senders[n] = 0 and nuncius.is_level(p_after, n)
-        and not exists (
-            select from nuncius.messages
-            where queue_id = p_queues[n] and receiver_id = 0
-                and priority = any (array[1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
-                and message_id > coalesce(p_after[20 * n - 10], 0)
-            offset 32) then
-        n := 0;
-        select array_agg(n order by n, rank desc, message_id), array_agg(place order by n, rank desc, message_id),
-            array_agg(bytes order by n, rank desc, message_id), array_agg(many order by n, rank desc, message_id)
-        into v_looked, v_seen, v_sizes, v_many
-        from (
-            select asked.n, many, few.*, case when p_modes[asked.n] = 1 then few.priority end as rank
-            from (
-                select n, p_senders[n] <> 0 or not nuncius.is_level(p_after, n) as many
-                from unnest(v_rest) n
-            ) asked left join lateral (
-                select * from nuncius.few_messages(p_queues[asked.n], p_receivers[asked.n], p_contexts[asked.n],
-                    p_after[20 * asked.n], p_after[20 * asked.n - 10])
-                where not many
-            ) few on true
-        ) looked;
-        for i in 1 .. coalesce(cardinality(v_looked), 0) loop
-            if v_looked[i] <> n then
-                n := v_looked[i];
-                exit when v_many[i] or v_looked[i + 32] = n;
-                v_rest := v_rest[2:];
-                v_wanted := p_limits[n];
-            end if;
-            continue when v_wanted = 0 or v_seen[i] is null or v_seen[i] = any (v_found);
-            v_left := v_left - v_sizes[i];
-            exit when v_left < 0 and v_found <> '{}';
-            v_found := v_found || v_seen[i];
-            v_finders := v_finders || n;
-            v_wanted := v_wanted - 1;
-            exit when v_left < 0;
-        end loop;
-        if v_found <> '{}' then
-            return query
-            with taken as (
-                delete from nuncius.messages where ctid = any (v_found) returning ctid as place, *
-            )
-            select f.n, t.message_id, t.queue_id, t.sender_id, t.receiver_id, t.context, t.priority,
-                t.time_of_arrival, t.message, t.headers::text
-            from unnest(v_found, v_finders) with ordinality f(place, n, number) join taken t using (place)
-            order by f.number;
-        end if;
-    end if;
-    -- Of the others, requests that cannot want the same message go together: all, if each is for another queue; else
-    -- first those that only want messages for their receivers, and the rest in rounds, one after the other.
+    -- From here on no other transaction takes from these queues, so a found row stays in place. Requests that cannot
+    -- want the same message go together: all, if each is for another queue. Else the cheap looks come first.
     while v_rest <> '{}' and (v_left < 0) is not true loop
-        if v_alone then
-            v_requests := v_rest;
-        elsif v_requests is null then
-            v_requests := array(
-                select n from (
-                    select n, min(n) over (partition by p_queues[n], p_receivers[n]) as first_for_receiver
-                    from unnest(v_rest) n) ranked
-                where n = first_for_receiver and p_senders[n] = 0 and (p_contexts[n] = 0 or p_receivers[n] <> 0));
-            select places, requests into v_found, v_requests from nuncius.find_own_messages(
-                v_requests, p_queues, p_receivers, p_contexts, p_modes, p_limits, p_after);
+        v_asked := v_rest;
+        if v_step = 'few messages' then
+            select places, finders, served into v_places, v_finders, v_served
+            from nuncius.find_few_messages(v_rest);
+            v_step := 'own messages';
+        elsif v_step = 'own messages' then
+            select places, finders, served into v_places, v_finders, v_served
+            from nuncius.find_own_messages(v_rest);
+            v_step := 'join';
         else
-            if v_leads is null then
-                select receivers, leads, most, upto into v_receivers, v_leads, v_most, v_upto
-                from nuncius.join_requests(
-                    v_rest, p_queues, p_receivers, p_senders, p_contexts, p_modes, p_limits, p_after);
-                v_rest := array(select n from unnest(v_rest) n where v_leads[n] = n order by n);
+            if v_step = 'join' then
+                v_members := array(select n from unnest(v_rest) order by n);
+                select joined, leads into v_rest, v_leads from nuncius.join_requests(v_rest);
+                v_step := 'in rounds';
             end if;
-            -- A request for an answer wants only messages for its receiver; all others also want those for anyone.
-            v_requests := array(
-                select n from (
-                    select n, is_open, min(n) over (partition by queue, receiver) as first_for_receiver,
-                        min(n) filter (where is_open) over (partition by queue) as first_open
-                    from (
-                        select n, p_queues[n] as queue, v_receivers[n] as receiver,
-                            p_contexts[n] = 0 or v_receivers[n] = 0 as is_open
-                        from unnest(v_rest) n) rest
-                ) ranked
-                where n = first_for_receiver and (not is_open or n = first_open));
+            if v_step = 'in rounds' then
+                v_asked := nuncius.next_requests(v_rest);
+            end if;
+            select coalesce(array_agg(place), '{}'), coalesce(array_agg(finder), '{}') into v_places, v_finders
+            from nuncius.find_messages(v_asked);
+            v_served := array(select n from unnest(v_asked));
         end if;
-        if v_alone or v_leads is not null then
-            v_found := nuncius.find_messages(
-                v_requests, p_queues, v_receivers, p_senders, p_contexts, p_modes, v_most, p_after, v_upto);
-        end if;
-        if v_left is not null and v_found <> '{}' then
+        if v_places <> '{}' and v_left is not null then
             v_bytes := (
-                select sum(nuncius.size_of(message, headers)) from nuncius.messages where ctid = any (v_found));
+                select sum(nuncius.size_of(message, headers)) from nuncius.messages where ctid = any (v_places));
             if v_bytes > v_left then
-                v_found := nuncius.first_messages(v_found, v_left, v_left = p_bytes,
-                    v_requests, p_queues, v_receivers, p_contexts, p_modes);
+                select places, finders into v_places, v_finders
+                from nuncius.first_messages(v_places, v_finders, v_asked, v_left, v_left = p_bytes);
             end if;
             v_left := v_left - v_bytes;
         end if;
-        if v_found <> '{}' and v_leads is null then
+        if v_places <> '{}' then
+            if v_step = 'in rounds' then
+                v_finders := nuncius.share_messages(v_finders, v_members, v_leads, p_limits);
+            end if;
             return query
             with taken as (
-                delete from nuncius.messages where ctid = any (v_found) returning *
+                delete from nuncius.messages where ctid = any (v_places) returning ctid as place, *
             )
             select n, t.message_id, t.queue_id, t.sender_id, t.receiver_id, t.context, t.priority,
                 t.time_of_arrival, t.message, t.headers::text
-            from taken t join unnest(v_requests) n on p_queues[n] = t.queue_id
-                and (p_receivers[n] = t.receiver_id
-                    or t.receiver_id = 0 and (p_contexts[n] = 0 or p_receivers[n] = 0))
+            from unnest(v_places, v_finders) f(place, n) join taken t using (place)
             order by n, case when p_modes[n] = 1 then t.priority end desc, t.message_id;
-        elsif v_found <> '{}' then
-            return query
-            with taken as (
-                delete from nuncius.messages where ctid = any (v_found) returning *
-            ), ranked as (
-                select taken.*, n, row_number() over (partition by n
-                    order by case when p_modes[n] = 1 then taken.priority end desc, taken.message_id) as place
-                from taken join unnest(v_requests) n on p_queues[n] = taken.queue_id
-                    and (v_receivers[n] = taken.receiver_id
-                        or taken.receiver_id = 0 and (p_contexts[n] = 0 or v_receivers[n] = 0))
-            )
-            select s.m::integer, t.message_id, t.queue_id, t.sender_id, t.receiver_id, t.context, t.priority,
-                t.time_of_arrival, t.message, t.headers::text
-            from ranked t join (
-                select lead, m, p_limits[m] as most, sum(p_limits[m]) over (partition by lead order by m) as upto
-                from unnest(v_leads) with ordinality l(lead, m)
-            ) s on s.lead = t.n and t.place > s.upto - s.most and t.place <= s.upto
-            order by s.m, t.place;
         end if;
-        exit when v_alone or v_left < 0;
-        v_rest := array(select n from unnest(v_rest) n where n <> all (v_requests) order by n);
+        exit when v_step = 'each for itself';
+        v_rest := array(select r from unnest(v_rest) r where r.n <> all (v_served) order by r.n);
     end loop;
     if v_left < 0 then
         request := -2;

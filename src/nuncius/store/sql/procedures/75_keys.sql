@@ -10,61 +10,121 @@
 --   p_lists, p_mentions, p_groups, p_bodies   of a post: the list, the item for it, and the key and the body of
 --             its entry in the topic p_topic. Null as a whole when there is no post.
 -- Returns per change: put and raise 0; append 0, or 4 if the item exists; remove 0, 1 without such a list, 2 without
--- such an item; post the length of its list afterwards. A post whose key exists changes nothing.
+-- such an item; post the length of its list afterwards. A post whose key exists changes nothing. `topic` is the id of
+-- the topic if it has new entries; the caller notifies the other nodes.
+create or replace function nuncius.change_keys(
+    p_kinds smallint[], p_hashes bigint[], p_keys bytea[], p_items bytea[],
+    p_lists bytea[], p_mentions bytea[], p_groups text[], p_bodies bytea[], p_topic text,
+    out answers bigint[], out topic integer
+) language plpgsql as $$
+declare
+    v_posts record;
+    v_last integer;
+    i integer := 1;
+begin
+    perform pg_advisory_xact_lock_shared(78013, 1);
+    perform nuncius.take_locks(78012, array(select (h % 256)::integer from unnest(p_hashes) h), null, true);
+    answers := '{}';
+    while i <= cardinality(p_kinds) loop
+        v_last := i;
+        if p_kinds[i] = 3 then  -- this post and those that follow it
+            while p_kinds[v_last + 1] = 3 loop
+                v_last := v_last + 1;
+            end loop;
+            select * into v_posts from nuncius.add_posts(
+                p_hashes[i:v_last], p_keys[i:v_last], p_items[i:v_last], p_lists[i:v_last],
+                p_mentions[i:v_last], p_groups[i:v_last], p_bodies[i:v_last], p_topic);
+            answers := answers || v_posts.lengths;
+            topic := coalesce(v_posts.topic, topic);
+        elsif p_kinds[i] = 1 then
+            answers[i] := case when nuncius.add_item(p_hashes[i], p_keys[i], p_items[i]) then 0 else 4 end;
+        elsif p_kinds[i] = 2 then
+            delete from nuncius.key_items where hash = p_hashes[i] and key = p_keys[i]
+                and digest = sha256(p_items[i]);
+            answers[i] := case when found then 0 when exists (
+                select from nuncius.key_lists where hash = p_hashes[i] and key = p_keys[i]) then 2 else 1 end;
+        else
+            perform nuncius.set_value(p_hashes[i], p_keys[i], p_items[i], p_kinds[i] = 4);
+            answers[i] := 0;
+        end if;
+        i := v_last + 1;
+    end loop;
+end $$;
+
+-- The same, and notifies the nodes: for nodes of version 0.1.
 create or replace function nuncius.write_keys(
     p_kinds smallint[], p_hashes bigint[], p_keys bytea[], p_items bytea[],
     p_lists bytea[], p_mentions bytea[], p_groups text[], p_bodies bytea[], p_topic text
 ) returns bigint[] language plpgsql as $$
 declare
-    v_answers bigint[];
+    v_changed record;
+begin
+    select * into v_changed from nuncius.change_keys(
+        p_kinds, p_hashes, p_keys, p_items, p_lists, p_mentions, p_groups, p_bodies, p_topic);
+    if v_changed.topic is not null then
+        perform nuncius.announce(array[v_changed.topic], null);
+    end if;
+    return v_changed.answers;
+end $$;
+
+-- Sets the value of a key. With p_raise the value is a number, and stays if it is as large already.
+create or replace function nuncius.set_value(p_hash bigint, p_key bytea, p_value bytea, p_raise boolean)
+returns void language plpgsql as $$
+declare
     v_version bigint;
     v_number bytea;
-    v_new integer[] := '{}';  -- the posts that are new
-    i integer;
 begin
-    perform pg_advisory_xact_lock_shared(78013, 1);
-    perform nuncius.take_locks(78012, array(select (h % 256)::integer from unnest(p_hashes) h), null, true);
-    for i in 1 .. cardinality(p_kinds) loop
-        if p_kinds[i] = 1 then
-            v_answers[i] := case when nuncius.add_item(p_hashes[i], p_keys[i], p_items[i]) then 0 else 4 end;
-        elsif p_kinds[i] = 2 then
-            delete from nuncius.key_items where hash = p_hashes[i] and key = p_keys[i]
-                and digest = sha256(p_items[i]);
-            v_answers[i] := case when found then 0 when exists (
-                select from nuncius.key_lists where hash = p_hashes[i] and key = p_keys[i]) then 2 else 1 end;
-        else
-            select version, case when p_kinds[i] = 4 then value end into v_version, v_number
-            from nuncius.key_values
-            where hash = p_hashes[i] and key = p_keys[i] order by version desc limit 1;
-            if (length(v_number), v_number) >= (length(p_items[i]), p_items[i]) then
-                v_answers[i] := 0;
-                continue;
-            end if;
-            if p_kinds[i] <> 3 or v_version is null then
-                insert into nuncius.key_values (hash, key, version, value)
-                values (p_hashes[i], p_keys[i], coalesce(v_version, 0) + 1, p_items[i]);
-            end if;
-            if p_kinds[i] <> 3 then
-                if v_version is not null then
-                    delete from nuncius.key_values
-                    where hash = p_hashes[i] and key = p_keys[i] and version = v_version;
-                end if;
-                v_answers[i] := 0;
-            else
-                if v_version is null then
-                    perform nuncius.add_item(p_hashes[i], p_lists[i], p_mentions[i]);
-                    v_new := v_new || i;
-                end if;
-                v_answers[i] := (select count(*) from nuncius.key_items
-                    where hash = p_hashes[i] and key = p_lists[i]);
-            end if;
-        end if;
-    end loop;
-    if v_new <> '{}' then
-        perform nuncius.publish_posts(p_topic, array(select p_groups[n] from unnest(v_new) n),
+    select version, case when p_raise then value end into v_version, v_number
+    from nuncius.key_values
+    where hash = p_hash and key = p_key order by version desc limit 1;
+    if (length(v_number), v_number) >= (length(p_value), p_value) then
+        return;
+    end if;
+    insert into nuncius.key_values (hash, key, version, value)
+    values (p_hash, p_key, coalesce(v_version, 0) + 1, p_value);
+    if v_version is not null then
+        delete from nuncius.key_values where hash = p_hash and key = p_key and version = v_version;
+    end if;
+end $$;
+
+-- Stores posts. Returns for each the length of its list afterwards; and the topic, if it has new entries.
+create or replace function nuncius.add_posts(
+    p_hashes bigint[], p_keys bytea[], p_values bytea[], p_lists bytea[], p_items bytea[],
+    p_groups text[], p_bodies bytea[], p_topic text, out lengths bigint[], out topic integer
+) language plpgsql as $$
+declare
+    v_new integer[];  -- the posts whose key did not exist
+begin
+    with posts as materialized (
+        select p.*, l.*, row_number() over (partition by hash, key order by n) = 1 and not exists (
+            select from nuncius.key_values v where v.hash = p.hash and v.key = p.key) as is_new
+        from unnest(p_hashes, p_keys, p_values, p_lists, p_items) with ordinality p(hash, key, value, list, item, n),
+            lateral (
+                select count(*) as length, coalesce(max(i.position), 0) as last,
+                    coalesce(bool_or(i.item = p.item), false) as has_item
+                from nuncius.key_items i where i.hash = p.hash and i.key = p.list) l
+    ), items as (
+        select *, is_new and not has_item
+            and row_number() over (partition by hash, list, item, is_new order by n) = 1 as is_added
+        from posts
+    ), placed as materialized (
+        select *, count(*) filter (where is_added) over (partition by hash, list order by n) as added from items
+    ), valued as (
+        insert into nuncius.key_values (hash, key, version, value)
+        select hash, key, 1, value from placed where is_new
+    ), listed as (
+        insert into nuncius.key_lists (hash, key)
+        select hash, list from placed where is_added and last = 0 and added = 1 on conflict do nothing
+    ), added as (
+        insert into nuncius.key_items (hash, key, position, item, digest)
+        select hash, list, last + added, item, sha256(item) from placed where is_added
+    )
+    select array_agg(length + added order by n), array_agg(n order by n) filter (where is_new)
+    into lengths, v_new from placed;
+    if v_new is not null then
+        topic := nuncius.publish_posts(p_topic, array(select p_groups[n] from unnest(v_new) n),
             array(select p_bodies[n] from unnest(v_new) n));
     end if;
-    return v_answers;
 end $$;
 
 -- Adds an item to the end of a list, which is created if it does not exist. False: the item exists already.
@@ -84,27 +144,34 @@ begin
     return found;
 end $$;
 
--- Publishes entries with these keys and bodies, in order; their topic is created if it does not exist.
+-- Publishes entries with these keys and bodies, in order, and returns their topic, which is created if it does not
+-- exist.
 create or replace function nuncius.publish_posts(p_topic text, p_keys text[], p_bodies bytea[])
-returns void language plpgsql as $$
+returns integer language plpgsql as $$
 declare
     v_topic integer := nuncius.ensure_topic(p_topic);
     v_layout integer := (select partition_count from nuncius.topics where topic_id = v_topic);
     v_bases bigint[];
 begin
-    select bases into v_bases from (
-        select array_agg(partition order by partition) as partitions,
-            array_agg(size order by partition) as sizes
-        from (select nuncius.partition_of(k, v_layout) as partition, count(*)::integer as size
-            from unnest(p_keys) k group by 1) s) runs,
-    (select array_agg((n - 1)::integer order by p, n) as numbers, array_agg(k order by p, n) as keys,
-            array_agg(b order by p, n) as bodies
-        from unnest(p_keys, p_bodies) with ordinality e(k, b, n), nuncius.partition_of(k, v_layout) p) entries,
-    nuncius.publish_many(array[v_topic], array[v_layout], null, null,
-        array_fill(1, array[cardinality(partitions)]), partitions, sizes, numbers, keys, null, bodies);
+    if v_layout = 1 then
+        v_bases := (select bases from nuncius.publish_many(array[v_topic], '{1}', null, null, '{1}', '{1}',
+            array[cardinality(p_keys)], null, p_keys, null, p_bodies, true, false));
+    else
+        select bases into v_bases from (
+            select array_agg(partition order by partition) as partitions,
+                array_agg(size order by partition) as sizes
+            from (select nuncius.partition_of(k, v_layout) as partition, count(*)::integer as size
+                from unnest(p_keys) k group by 1) s) runs,
+        (select array_agg((n - 1)::integer order by p, n) as numbers, array_agg(k order by p, n) as keys,
+                array_agg(b order by p, n) as bodies
+            from unnest(p_keys, p_bodies) with ordinality e(k, b, n), nuncius.partition_of(k, v_layout) p) entries,
+        nuncius.publish_many(array[v_topic], array[v_layout], null, null,
+            array_fill(1, array[cardinality(partitions)]), partitions, sizes, numbers, keys, null, bodies, true, false);
+    end if;
     if 0 > any (v_bases) then  -- the topic was deleted or has grown meanwhile
         raise serialization_failure using message = 'the topic has changed; try again';
     end if;
+    return v_topic;
 end $$;
 
 -- Returns the values of keys, in the order of the arguments; null if there is none.

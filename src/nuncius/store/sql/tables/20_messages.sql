@@ -33,3 +33,17 @@ create index messages_by_context
 
 -- Contexts for requests, unique over all nodes and clients.
 create sequence nuncius.contexts as integer cycle;
+
+-- A request of a call of take_many, for the procedures that it consists of.
+create type nuncius.take_request as (
+    n integer,          -- its ordinal in the call
+    queue integer,
+    receiver integer,
+    sender integer,
+    context integer,
+    mode smallint,      -- 1: highest priority first, 2: oldest first
+    most bigint,        -- how many messages it may have
+    shared bigint[],    -- for each priority, the id up to which messages for anyone are gone
+    own bigint[],       -- the same for messages for its receiver
+    upto bigint[]       -- for each priority, the last message for anyone that it may have; null: no bound
+);
