@@ -165,11 +165,17 @@ class RequestLine(Generic[R]):
         """Complete a request. Send its answer, if any, and those that waited for it. Return False if the line
         is empty now."""
         reply.data = data
-        begun, unread = self._begun, self._unread
-        if unread is not None:
-            unread.kept += len(data)
-        while begun and begun[0].data is not None:
-            self._leave(begun.popleft())
+        begun = self._begun
+        if begun[0] is not reply:
+            if self._unread is not None:
+                self._unread.kept += len(data)
+            return True
+        begun.popleft()
+        self._leave(reply, data)
+        while begun and (kept := begun[0].data) is not None:
+            if self._unread is not None:
+                self._unread.kept -= len(kept)
+            self._leave(begun.popleft(), kept)
         if self._behind:
             self.advance()
         return bool(begun or self._behind)
@@ -186,8 +192,8 @@ class RequestLine(Generic[R]):
         while self._behind:
             self._wire.answered(self._behind.popleft().cost)
 
-    def _leave(self, reply: R) -> None:
-        if data := reply.data:
+    def _leave(self, reply: R, data: bytes) -> None:
+        if data:
             if self._unread is not None:
                 self._unread.sent(len(data))
             self._wire.answer(data, reply.cost)
@@ -206,23 +212,20 @@ class Unread:
         self._most = most
         self._go_on = go_on
         self._sent = 0
+        self._waiting: asyncio.Task[None] | None = None
+        self.is_much = False
         self.kept = 0
         """Bytes of answers that wait for earlier answers."""
-        self._waiting: asyncio.Task[None] | None = None
-
-    @property
-    def is_much(self) -> bool:
-        return self._sent > self._most
 
     def sent(self, size: int) -> None:
-        """Count an answer that was kept, and is sent."""
-        self.kept -= size
+        """Count an answer that is sent."""
         self._sent += size
-        if self._sent > self._most and self._waiting is None:
+        if self._sent > self._most and not self.is_much:
+            self.is_much = True
             self._waiting = asyncio.get_running_loop().create_task(self._until_read())
 
     async def _until_read(self) -> None:
         await self._wire.writable()
         self._sent = 0
-        self._waiting = None
+        self.is_much = False
         self._go_on()

@@ -83,7 +83,8 @@ class TelestoSession:
         if trace is not None:
             self._watch = Stopwatch(trace)
             self._line = TracedLine(wire, self._begin, self._unread, self._watch)
-        self._state = State.OPEN
+        self._current = Reply(None, 0)  # the request under way
+        self._enter(State.OPEN)
         self._waiter: Waiter | None = None
         self._consumed = Consumed(self.broker.consumers)
         self._task: asyncio.Task[None] | None = None
@@ -101,6 +102,10 @@ class TelestoSession:
             self._direct[table.ReadMessage] = self._read
             self._direct[table.ReadResponse] = self._read_response
             self._others = AFTER_AUTHENTICATION
+
+    def _enter(self, state: State) -> None:
+        self._state = state
+        self._refused, self._reason = REFUSED[state]
 
     # From the wire
 
@@ -127,7 +132,7 @@ class TelestoSession:
 
     async def finish(self) -> None:
         """Accept no more requests, answer a held read with "nothing", and finish the request under way."""
-        self._state = State.CLOSING
+        self._enter(State.CLOSING)
         self._give_up_read([])
         await self._close_when_answered()
 
@@ -138,7 +143,7 @@ class TelestoSession:
     def _end(self) -> bool:
         """Answer the requests of a client that has closed its side."""
         if self._state is State.OPEN:
-            self._state = State.HALF_CLOSED
+            self._enter(State.HALF_CLOSED)
         self._give_up_read(Refusal(ErrorType.IO_ERROR, REFUSED[State.HALF_CLOSED][1]))
         if self._line.is_empty:
             return False
@@ -165,6 +170,7 @@ class TelestoSession:
             return False
         if self._watch is not None:
             self._watch.began()
+        self._current = reply
         event: Event = reply.request
         if isinstance(event, Request):
             self._handle(event)
@@ -176,9 +182,8 @@ class TelestoSession:
 
     def _handle(self, event: Request) -> None:
         direct, other = self._direct.get(type(event)), self._others.get(type(event))
-        refused, reason = REFUSED[self._state]
-        if isinstance(event, refused):
-            self._fail(event, Refusal(ErrorType.IO_ERROR, reason))
+        if isinstance(event, self._refused):
+            self._fail(event, Refusal(ErrorType.IO_ERROR, self._reason))
         elif direct is not None:
             try:
                 direct(event)
@@ -211,9 +216,7 @@ class TelestoSession:
 
     def _send(self, data: bytes) -> None:
         """Send a whole answer in one piece: the authors' client cannot join pieces."""
-        current = self._line.first
-        assert current is not None
-        self._line.answer(current, data)
+        self._line.answer(self._current, data)
 
     def _fail(self, packet: Request, error: Exception) -> None:
         self._answer(error_packet(packet, error))

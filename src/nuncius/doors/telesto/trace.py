@@ -153,7 +153,7 @@ class TracedLine(RequestLine[Reply]):
         super().__init__(wire, begin, unread)
         self._watch = watch
 
-    def _leave(self, reply: Reply) -> None:
-        super()._leave(reply)
-        if reply.data:
+    def _leave(self, reply: Reply, data: bytes) -> None:
+        super()._leave(reply, data)
+        if data:
             self._watch.sent()
