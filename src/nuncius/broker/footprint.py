@@ -160,7 +160,7 @@ class Watched(Protocol):
         """End the connection if it has run out of time."""
 
 
-class Watch:
+class DeadlineWatch:
     """Timer that checks the connections of a door, as long as there are some."""
 
     def __init__(self, limits: Limits, connections: Callable[[], Collection[Watched]]) -> None:

@@ -7,7 +7,7 @@ Bounds: a request of thirty bytes can ask for eight megabytes, and the size of a
 is looked up. So a connection looks up only as many answers at a time as are expected to fit into PORTION,
 going by the sizes of the last ones; none while the client does not read, and none that the node's memory has
 no room for (`Replies`). A connection whose answers are small looks up all of them together. A listener that
-sends answers of unknown number stops at some bytes until the client has read them (`Unread`).
+sends answers of unknown number stops at some bytes until the client has read them (`UnreadAnswers`).
 """
 
 import asyncio
@@ -110,7 +110,9 @@ class RequestLine(Generic[R]):
 
     __slots__ = ("_advancing", "_begin", "_begun", "_behind", "_unread", "_wire", "is_closed")
 
-    def __init__(self, wire: "Wire", begin: Callable[[R], bool], unread: "Unread | None" = None) -> None:
+    def __init__(
+        self, wire: "Wire", begin: Callable[[R], bool], unread: "UnreadAnswers | None" = None
+    ) -> None:
         """`begin` starts a request. It returns False to leave it, and those behind it, until `advance`.
         `unread` counts the answers."""
         self._wire = wire
@@ -203,7 +205,7 @@ class RequestLine(Generic[R]):
             self._wire.close()
 
 
-class Unread:
+class UnreadAnswers:
     """Bytes sent to a client since it last caught up. When they are many, the session waits."""
 
     def __init__(self, wire: "Wire", most: int, go_on: Callable[[], None]) -> None:

@@ -10,7 +10,7 @@ from itertools import count
 from typing import ClassVar
 
 from nuncius.broker import Broker
-from nuncius.broker.footprint import Watch
+from nuncius.broker.footprint import DeadlineWatch
 from nuncius.broker.model import READ_ONLY
 from nuncius.broker.observe.counters_model import ConnectionFacts
 from nuncius.doors.listening import BACKLOG, listen, port_of
@@ -33,7 +33,7 @@ class TcpDoor(ABC):
         self._max_connections = max_connections
         self._servers: list[asyncio.Server] = []
         self.wires: set[Wire] = set()
-        self._watch = Watch(broker.limits, lambda: self.wires)
+        self._watch = DeadlineWatch(broker.limits, lambda: self.wires)
         self._numbers = count(1)
         self.count_as(self.name)
 

@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from nuncius.broker import Broker
-from nuncius.broker.footprint import LATE, SMALL, STALLED, STOPPED, Footprint, Watch, cut_offs
+from nuncius.broker.footprint import LATE, SMALL, STALLED, STOPPED, DeadlineWatch, Footprint, cut_offs
 from nuncius.doors.http.connection.corked import Corked
 from nuncius.doors.http.errors import Problem, Word
 from nuncius.doors.http.exchange import CONNECTION, Disconnected
@@ -26,7 +26,7 @@ _LAST_ANSWER = (
 
 
 class WatchedHttp(HttpToolsProtocol):
-    def __init__(self, broker: Broker, watch: Watch, **options: Any) -> None:
+    def __init__(self, broker: Broker, watch: DeadlineWatch, **options: Any) -> None:
         super().__init__(**options)
         self._broker = broker
         self._watch = watch
@@ -99,7 +99,7 @@ class WatchedHttp(HttpToolsProtocol):
         super().resume_writing()
 
     def look(self, now: float) -> None:
-        """End the connection if it has run out of time; see `Watch`."""
+        """End the connection if it has run out of time; see `DeadlineWatch`."""
         footprint, limits = self.footprint, self._broker.limits
         footprint.look(now)
         if self.transport.is_closing():
@@ -192,7 +192,7 @@ class WatchedWebSocket(WebSocketsSansIOProtocol):
         super().resume_writing()
 
     def look(self, now: float) -> None:
-        """End the connection if it has run out of time; see `Watch`."""
+        """End the connection if it has run out of time; see `DeadlineWatch`."""
         footprint = self.footprint
         footprint.look(now)
         if self.transport.is_closing():
