@@ -10,7 +10,7 @@ from itertools import count
 from typing import ClassVar
 
 from nuncius.broker import Broker
-from nuncius.broker.footprint import DeadlineWatch
+from nuncius.broker.background.deadlines import DeadlineWatch
 from nuncius.broker.model import READ_ONLY
 from nuncius.broker.observe.counters_model import ConnectionFacts
 from nuncius.doors.listening import BACKLOG, listen, port_of

@@ -6,8 +6,9 @@ from functools import partial
 from typing import Any, cast
 
 from nuncius.broker import Broker
+from nuncius.broker.background.deadlines import DeadlineWatch
 from nuncius.broker.errors import NoSuchTopic
-from nuncius.broker.footprint import NO_TRANSPORT, STALLED, STOPPED, DeadlineWatch, Footprint, cut_offs
+from nuncius.broker.footprint import NO_TRANSPORT, STALLED, STOPPED, Footprint, cut_offs
 from nuncius.broker.model import Publisher
 from nuncius.broker.names import Names
 from nuncius.cluster.link import codec as link_codec

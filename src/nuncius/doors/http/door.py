@@ -12,7 +12,7 @@ from starlette.routing import Router, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from nuncius.broker import Broker
-from nuncius.broker.footprint import DeadlineWatch
+from nuncius.broker.background.deadlines import DeadlineWatch
 from nuncius.broker.observe.counters_model import ConnectionFacts
 from nuncius.broker.observe.facts import Facts
 from nuncius.broker.observe.paging import Pages

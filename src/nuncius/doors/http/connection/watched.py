@@ -12,7 +12,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from nuncius.broker import Broker
-from nuncius.broker.footprint import LATE, SMALL, STALLED, STOPPED, DeadlineWatch, Footprint, cut_offs
+from nuncius.broker.background.deadlines import DeadlineWatch
+from nuncius.broker.footprint import LATE, SMALL, STALLED, STOPPED, Footprint, cut_offs
 from nuncius.doors.http.connection.corked import Corked
 from nuncius.doors.http.errors import Problem, Word
 from nuncius.doors.http.exchange import CONNECTION, Disconnected
