@@ -17,7 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ring": {"store", "broker"},
     "wire": set(),
     "doors": {"broker", "cluster", "ring", "wire"},
-    "node": {"store", "broker", "cluster", "ring", "doors"},
+    "node": {"store", "broker", "cluster", "ring", "doors", "wire"},
     "client": {"wire"},
     "pipeline": {"client", "store"},
     "console": {"broker", "cluster"},

@@ -8,7 +8,7 @@ import pytest
 
 from nuncius.broker import Broker
 from nuncius.doors import wire as wires
-from nuncius.doors.replies import Reply, RequestLine, Unread
+from nuncius.doors.replies import Reply, RequestLine, UnreadAnswers
 from nuncius.doors.tcp import TcpDoor
 from nuncius.doors.wire import Session, Wire
 from racing import until
@@ -27,7 +27,7 @@ class TextSession:
         self.wire = wire
         self.open: dict[str, Reply] = {}
         self.begun: list[str] = []
-        self.unread = Unread(wire, MUCH, self.go_on)
+        self.unread = UnreadAnswers(wire, MUCH, self.go_on)
         self.line: RequestLine[Reply] = RequestLine(wire, self.begin, self.unread)
         self.is_held = False
         wire.is_greeted = True

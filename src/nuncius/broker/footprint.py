@@ -1,12 +1,8 @@
-"""The memory that one connection makes the node use, and the deadlines for its requests.
-
-A client has a few seconds for its greeting, and may not stop in the middle of a request for long. Between
-requests it may be silent for ever. All connections of a door are checked together, about once a second.
-"""
+"""The memory that one connection makes the node use."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Protocol
 
 from nuncius.broker.caller import Caller
@@ -174,41 +170,6 @@ class Footprint:
         if self.held:
             self._pressure.hold(self, -self.held)
         self._is_over = True
-
-
-class Watched(Protocol):
-    """A connection whose deadlines are checked about once a second."""
-
-    def look(self, now: float) -> None:
-        """End the connection if it has run out of time."""
-
-
-class Watch:
-    """Timer that checks the connections of a door, as long as there are some."""
-
-    def __init__(self, limits: Limits, connections: Callable[[], Collection[Watched]]) -> None:
-        self._connections = connections
-        self._period = min(1.0, limits.greeting_seconds / 4, limits.progress_seconds / 4)
-        self._timer: asyncio.TimerHandle | None = None
-
-    def begin(self) -> None:
-        """Start the timer if it does not run."""
-        if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._period, self._look, loop)
-
-    def end(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = None
-        now = loop.time()
-        for connection in list(self._connections()):
-            connection.look(now)
-        if self._connections():
-            self.begin()
 
 
 class CutOffs:

@@ -7,7 +7,7 @@ Bounds: a request of thirty bytes can ask for eight megabytes, and the size of a
 is looked up. So a connection looks up only as many answers at a time as are expected to fit into PORTION,
 going by the sizes of the last ones; none while the client does not read, and none that the node's memory has
 no room for (`Replies`). A connection whose answers are small looks up all of them together. A listener that
-sends answers of unknown number stops at some bytes until the client has read them (`Unread`).
+sends answers of unknown number stops at some bytes until the client has read them (`UnreadAnswers`).
 """
 
 import asyncio
@@ -110,7 +110,9 @@ class RequestLine(Generic[R]):
 
     __slots__ = ("_advancing", "_begin", "_begun", "_behind", "_unread", "_wire", "is_closed")
 
-    def __init__(self, wire: "Wire", begin: Callable[[R], bool], unread: "Unread | None" = None) -> None:
+    def __init__(
+        self, wire: "Wire", begin: Callable[[R], bool], unread: "UnreadAnswers | None" = None
+    ) -> None:
         """`begin` starts a request. It returns False to leave it, and those behind it, until `advance`.
         `unread` counts the answers."""
         self._wire = wire
@@ -165,11 +167,17 @@ class RequestLine(Generic[R]):
         """Complete a request. Send its answer, if any, and those that waited for it. Return False if the line
         is empty now."""
         reply.data = data
-        begun, unread = self._begun, self._unread
-        if unread is not None:
-            unread.kept += len(data)
-        while begun and begun[0].data is not None:
-            self._leave(begun.popleft())
+        begun = self._begun
+        if begun[0] is not reply:
+            if self._unread is not None:
+                self._unread.kept += len(data)
+            return True
+        begun.popleft()
+        self._leave(reply, data)
+        while begun and (kept := begun[0].data) is not None:
+            if self._unread is not None:
+                self._unread.kept -= len(kept)
+            self._leave(begun.popleft(), kept)
         if self._behind:
             self.advance()
         return bool(begun or self._behind)
@@ -186,8 +194,8 @@ class RequestLine(Generic[R]):
         while self._behind:
             self._wire.answered(self._behind.popleft().cost)
 
-    def _leave(self, reply: R) -> None:
-        if data := reply.data:
+    def _leave(self, reply: R, data: bytes) -> None:
+        if data:
             if self._unread is not None:
                 self._unread.sent(len(data))
             self._wire.answer(data, reply.cost)
@@ -197,7 +205,7 @@ class RequestLine(Generic[R]):
             self._wire.close()
 
 
-class Unread:
+class UnreadAnswers:
     """Bytes sent to a client since it last caught up. When they are many, the session waits."""
 
     def __init__(self, wire: "Wire", most: int, go_on: Callable[[], None]) -> None:
@@ -206,23 +214,20 @@ class Unread:
         self._most = most
         self._go_on = go_on
         self._sent = 0
+        self._waiting: asyncio.Task[None] | None = None
+        self.is_much = False
         self.kept = 0
         """Bytes of answers that wait for earlier answers."""
-        self._waiting: asyncio.Task[None] | None = None
-
-    @property
-    def is_much(self) -> bool:
-        return self._sent > self._most
 
     def sent(self, size: int) -> None:
-        """Count an answer that was kept, and is sent."""
-        self.kept -= size
+        """Count an answer that is sent."""
         self._sent += size
-        if self._sent > self._most and self._waiting is None:
+        if self._sent > self._most and not self.is_much:
+            self.is_much = True
             self._waiting = asyncio.get_running_loop().create_task(self._until_read())
 
     async def _until_read(self) -> None:
         await self._wire.writable()
         self._sent = 0
-        self._waiting = None
+        self.is_much = False
         self._go_on()

@@ -10,8 +10,8 @@ from itertools import count
 from typing import ClassVar
 
 from nuncius.broker import Broker
+from nuncius.broker.background.deadlines import DeadlineWatch
 from nuncius.broker.caller import Caller
-from nuncius.broker.footprint import Watch
 from nuncius.broker.observe.counters_model import ConnectionFacts
 from nuncius.doors.listening import BACKLOG, listen, port_of
 from nuncius.doors.wire import Session, Wire
@@ -33,7 +33,7 @@ class TcpDoor(ABC):
         self._max_connections = max_connections
         self._servers: list[asyncio.Server] = []
         self.wires: set[Wire] = set()
-        self._watch = Watch(broker.limits, lambda: self.wires)
+        self._watch = DeadlineWatch(broker.limits, lambda: self.wires)
         self._numbers = count(1)
         self.count_as(self.name)
 

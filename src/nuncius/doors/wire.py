@@ -232,7 +232,7 @@ class Wire(asyncio.Protocol):
     # Time and memory
 
     def look(self, now: float) -> None:
-        """End the connection if it has run out of time; see `Watch`."""
+        """End the connection if it has run out of time; see `DeadlineWatch`."""
         footprint, limits = self.footprint, self._limits
         footprint.look(now)
         if self._closing:

@@ -31,8 +31,8 @@ def results(pieces: list[bytes], version: Version, limits: FrameLimits) -> tuple
     try:
         for piece in pieces:
             frames.extend(decoder.receive(piece))
-    except StompError:
-        return frames, True, 0
+    except StompError as error:
+        return [*frames, *error.before], True, 0
     return frames, False, decoder.incomplete
 
 

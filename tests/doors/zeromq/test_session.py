@@ -252,13 +252,13 @@ async def test_large_messages(ann: Peer) -> None:
 async def test_a_client_that_does_not_read(node: Node, ann: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     """For a client that asks for much and reads nothing little is kept; when it reads, it gets everything."""
     held: list[int] = []
-    original = replies.Unread.sent
+    original = replies.UnreadAnswers.sent
 
-    def sent(self: replies.Unread, size: int) -> None:
+    def sent(self: replies.UnreadAnswers, size: int) -> None:
         held.append(size)
         original(self, size)
 
-    monkeypatch.setattr(replies.Unread, "sent", sent)
+    monkeypatch.setattr(replies.UnreadAnswers, "sent", sent)
     await ann.ask("s ann news")
     body = b"x" * (1 << 20)
     for count in range(1, 5):

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import asyncpg
 
-from nuncius.broker.footprint import Watch
+from nuncius.broker.background.deadlines import DeadlineWatch
 from nuncius.broker.limits import Limits
 from nuncius.broker.model import Pressure
 from nuncius.cluster.balancer.client import BalancerClient
@@ -49,7 +49,7 @@ class Balancer:
         self.look: Callable[[], Awaitable[None]] | None = None
         """Calls `learn` with the current members."""
         self.silence = Silence(self.managers, self.asked)
-        self._watch = Watch(self.limits, lambda: self.clients)
+        self._watch = DeadlineWatch(self.limits, lambda: self.clients)
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 

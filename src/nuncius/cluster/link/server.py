@@ -7,9 +7,10 @@ from itertools import count
 from typing import Any, cast
 
 from nuncius.broker import Broker
+from nuncius.broker.background.deadlines import DeadlineWatch
 from nuncius.broker.caller import Caller
 from nuncius.broker.errors import NoSuchTopic
-from nuncius.broker.footprint import NO_TRANSPORT, STALLED, STOPPED, Footprint, Watch, cut_offs
+from nuncius.broker.footprint import NO_TRANSPORT, STALLED, STOPPED, Footprint, cut_offs
 from nuncius.broker.model import Publisher
 from nuncius.broker.names import Names
 from nuncius.cluster.link import codec as link_codec
@@ -39,7 +40,7 @@ class LinkServer:
         self.own = own
         self.publishers: Names[Publisher] = Names(partial(broker.publishers.find, lasting=False))
         self.peers: set[LinkPeer] = set()
-        self.watch = Watch(broker.limits, lambda: self.peers)
+        self.watch = DeadlineWatch(broker.limits, lambda: self.peers)
         self._server: asyncio.Server | None = None
 
     async def open(self, host: str, port: int) -> int:
@@ -101,7 +102,7 @@ class LinkPeer(asyncio.Protocol):
         self._server.broker.pressure.forget(self._resume)
 
     def look(self, now: float) -> None:
-        """End the connection if it has run out of time; see `Watch`.
+        """End the connection if it has run out of time; see `DeadlineWatch`.
         It may be silent between frames."""
         footprint = self._footprint
         footprint.look(now)

@@ -12,7 +12,7 @@ from starlette.routing import Router, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from nuncius.broker import Broker
-from nuncius.broker.footprint import Watch
+from nuncius.broker.background.deadlines import DeadlineWatch
 from nuncius.broker.observe.counters_model import ConnectionFacts
 from nuncius.broker.observe.facts import Facts
 from nuncius.broker.observe.paging import Pages
@@ -82,7 +82,7 @@ class HttpDoor:
             routes.append(WebSocketRoute("/console/{rest:path}", self._console.websocket))
         self._app = App(self.desk, v1.OPERATIONS, Router(routes), self._console, self._origins, dialect)
         self._server: _HttpServer | None = None
-        self._watch = Watch(broker.limits, lambda: self._there)
+        self._watch = DeadlineWatch(broker.limits, lambda: self._there)
         self._serving: asyncio.Task[None] | None = None
 
     async def open(self, host: str, port: int, *, sockets: Sequence[socket.socket] = ()) -> int:

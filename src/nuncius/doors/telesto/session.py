@@ -20,7 +20,7 @@ from nuncius.broker import Broker
 from nuncius.broker.errors import InvalidInput, NoSuchQueue, NotAllowed
 from nuncius.broker.model import BY_PRIORITY, FULL, READ_ONLY, Client, Letter, Message, Stored, Waiter
 from nuncius.broker.observe.consumers import Consumed
-from nuncius.doors.replies import Reply, RequestLine, Unread
+from nuncius.doors.replies import Reply, RequestLine, UnreadAnswers
 from nuncius.doors.telesto import table
 from nuncius.doors.telesto.codec import Broken, Codec, DoesNotFit, Event, UnreadablePacket
 from nuncius.doors.telesto.errors import Refusal, error_packet, refusal
@@ -43,7 +43,7 @@ SEND_WINDOW = 256 << 10  # bytes of answers after which the client must have rea
 ANONYMOUS = Client(0, "", FULL)
 
 
-class State(Enum):
+class SessionState(Enum):
     """Progress of a connection towards its end."""
 
     OPEN = "open"
@@ -54,13 +54,13 @@ class State(Enum):
 
 
 # The requests that are refused in each state, and the reason.
-REFUSED: dict[State, tuple[tuple[type[Request], ...], str]] = {
-    State.OPEN: ((), ""),
-    State.HALF_CLOSED: (
+REFUSED: dict[SessionState, tuple[tuple[type[Request], ...], str]] = {
+    SessionState.OPEN: ((), ""),
+    SessionState.HALF_CLOSED: (
         (table.ReadMessage, table.ReadResponse),
         "the client has closed the connection, or its side; nothing was taken",
     ),
-    State.CLOSING: ((Request,), "the node is shutting down; nothing was done"),
+    SessionState.CLOSING: ((Request,), "the node is shutting down; nothing was done"),
 }
 
 
@@ -80,13 +80,14 @@ class TelestoSession:
         self.caller = wire.caller
         self.codec = Codec(dialect)
         self._hold = hold
-        self._unread = Unread(wire, SEND_WINDOW, self._go_on)
+        self._unread = UnreadAnswers(wire, SEND_WINDOW, self._go_on)
         self._line: RequestLine[Reply] = RequestLine(wire, self._begin, self._unread)
         self._watch: Stopwatch | None = None
         if trace is not None:
             self._watch = Stopwatch(trace)
             self._line = TracedLine(wire, self._begin, self._unread, self._watch)
-        self._state = State.OPEN
+        self._current = Reply(None, 0)  # the request under way
+        self._enter(SessionState.OPEN)
         self._waiter: Waiter | None = None
         self._consumed = Consumed(self.broker.consumers)
         self._task: asyncio.Task[None] | None = None
@@ -105,6 +106,10 @@ class TelestoSession:
             self._direct[table.ReadMessage] = self._read
             self._direct[table.ReadResponse] = self._read_response
             self._others = AFTER_AUTHENTICATION
+
+    def _enter(self, state: SessionState) -> None:
+        self._state = state
+        self._refused, self._reason = REFUSED[state]
 
     # From the wire
 
@@ -131,7 +136,7 @@ class TelestoSession:
 
     async def finish(self) -> None:
         """Accept no more requests, answer a held read with "nothing", and finish the request under way."""
-        self._state = State.CLOSING
+        self._enter(SessionState.CLOSING)
         self._give_up_read([])
         await self._close_when_answered()
 
@@ -141,9 +146,9 @@ class TelestoSession:
 
     def _end(self) -> bool:
         """Answer the requests of a client that has closed its side."""
-        if self._state is State.OPEN:
-            self._state = State.HALF_CLOSED
-        self._give_up_read(Refusal(ErrorType.IO_ERROR, REFUSED[State.HALF_CLOSED][1]))
+        if self._state is SessionState.OPEN:
+            self._enter(SessionState.HALF_CLOSED)
+        self._give_up_read(Refusal(ErrorType.IO_ERROR, REFUSED[SessionState.HALF_CLOSED][1]))
         if self._line.is_empty:
             return False
         self._ending = asyncio.get_running_loop().create_task(self._close_when_answered())
@@ -169,6 +174,7 @@ class TelestoSession:
             return False
         if self._watch is not None:
             self._watch.began()
+        self._current = reply
         event: Event = reply.request
         if isinstance(event, Request):
             self._handle(event)
@@ -180,9 +186,8 @@ class TelestoSession:
 
     def _handle(self, event: Request) -> None:
         direct, other = self._direct.get(type(event)), self._others.get(type(event))
-        refused, reason = REFUSED[self._state]
-        if isinstance(event, refused):
-            self._fail(event, Refusal(ErrorType.IO_ERROR, reason))
+        if isinstance(event, self._refused):
+            self._fail(event, Refusal(ErrorType.IO_ERROR, self._reason))
         elif direct is not None:
             try:
                 direct(event)
@@ -215,9 +220,7 @@ class TelestoSession:
 
     def _send(self, data: bytes) -> None:
         """Send a whole answer in one piece: the authors' client cannot join pieces."""
-        current = self._line.first
-        assert current is not None
-        self._line.answer(current, data)
+        self._line.answer(self._current, data)
 
     def _fail(self, packet: Request, error: Exception) -> None:
         self._answer(error_packet(packet, error))

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nuncius.doors.replies import Reply, RequestLine, Unread
+from nuncius.doors.replies import Reply, RequestLine, UnreadAnswers
 from nuncius.doors.wire import Wire
 
 if TYPE_CHECKING:
@@ -149,11 +149,13 @@ class TracedLine(RequestLine[Reply]):
 
     __slots__ = ("_watch",)
 
-    def __init__(self, wire: Wire, begin: Callable[[Reply], bool], unread: Unread, watch: Stopwatch) -> None:
+    def __init__(
+        self, wire: Wire, begin: Callable[[Reply], bool], unread: UnreadAnswers, watch: Stopwatch
+    ) -> None:
         super().__init__(wire, begin, unread)
         self._watch = watch
 
-    def _leave(self, reply: Reply) -> None:
-        super()._leave(reply)
-        if reply.data:
+    def _leave(self, reply: Reply, data: bytes) -> None:
+        super()._leave(reply, data)
+        if data:
             self._watch.sent()

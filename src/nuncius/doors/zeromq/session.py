@@ -11,7 +11,7 @@ from typing import Any
 from nuncius.broker import Broker
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription
 from nuncius.broker.model import FoundEntry, Turn
-from nuncius.doors.replies import RequestLine, Unread
+from nuncius.doors.replies import RequestLine, UnreadAnswers
 from nuncius.doors.wire import Wire
 from nuncius.doors.zeromq import pubsub_codec, zmtp_codec
 from nuncius.doors.zeromq.lines import Asked
@@ -56,7 +56,7 @@ class ZeromqSession:
         self._again: list[tuple[int, Asked]] = []  # gets to repeat; a heap, the oldest is first
         self._early: dict[RequestLine[Asked], set[Asked]] = {}  # to repeat when one is first in its line
         self._large: set[Asked] = set()  # repeated gets under way
-        self._unread = Unread(wire, MUCH_UNREAD, self._go_on)
+        self._unread = UnreadAnswers(wire, MUCH_UNREAD, self._go_on)
         self._tasks: set[asyncio.Task[None]] = set()
         self._begin: dict[type[Request] | type[None], Callable[[Asked, Any], None]] = {
             Get: self._get,

@@ -16,8 +16,9 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from nuncius.broker import Broker
+from nuncius.broker.background.deadlines import DeadlineWatch
 from nuncius.broker.caller import Caller
-from nuncius.broker.footprint import LARGE, LATE, NO_TRANSPORT, SMALL, STOPPED, Footprint, Watch, cut_offs
+from nuncius.broker.footprint import LARGE, LATE, NO_TRANSPORT, SMALL, STOPPED, Footprint, cut_offs
 from nuncius.cluster.offers import OFFER, declined
 from nuncius.cluster.reverse_proxy.upstream import Upstream
 from nuncius.doors.http.connection import malformed
@@ -102,7 +103,7 @@ class HttpConnection(HttpToolsProtocol):
     _numbers = count(1)
     _malformed = MalformedRequests()
 
-    def __init__(self, broker: Broker, watch: Watch, **options: Any) -> None:
+    def __init__(self, broker: Broker, watch: DeadlineWatch, **options: Any) -> None:
         super().__init__(**options)
         self._broker = broker
         self._watch = watch
@@ -250,7 +251,7 @@ class HttpConnection(HttpToolsProtocol):
             self.upstream.resume()
 
     def look(self, now: float) -> None:
-        """End the connection if it has run out of time; see `Watch`."""
+        """End the connection if it has run out of time; see `DeadlineWatch`."""
         if self._has_asked and self._is_idle(now):
             self.transport.close()
         is_due = self._has_asked and self._is_in_a_request()
