@@ -45,7 +45,7 @@ def test_following(trib: Run) -> None:
     """Users follow each other, and every mistake has its sentence."""
     for user in ("dga", "bryant"):
         well(trib("trib", "uc", user))
-    assert well(trib("trib", "sl", "dga")) == ["dga follows nobody"]
+    assert well(trib("trib", "sl", "dga")) == ["dga follows no one"]
     assert well(trib("trib", "sa", "dga", "bryant")) == ["dga follows bryant"]
     failed(trib("trib", "sa", "dga", "bryant"), "dga follows bryant already")
     failed(trib("trib", "sa", "dga", "x"), "there is no user 'x'; make it with: nuncius trib uc")
@@ -62,7 +62,7 @@ def test_tribbles(trib: Run) -> None:
     for user in ("dga", "o'hallaron"):
         well(trib("trib", "uc", user))
     assert well(trib("trib", "tl", "dga")) == ["dga has not said anything"]
-    assert well(trib("trib", "ts", "dga")) == ["nobody whom dga follows has said anything"]
+    assert well(trib("trib", "ts", "dga")) == ["no user whom dga follows has said anything"]
     assert well(trib("trib", "tp", "dga", "first", "post!")) == ["posted"]
     assert well(trib("trib", "tp", "o'hallaron", "two\nlines \x1b[1m")) == ["posted"]
     (line,) = well(trib("trib", "tl", "dga"))

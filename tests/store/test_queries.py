@@ -31,8 +31,10 @@ READS_A_WHOLE_TABLE = {
     ("actors", "health"),
     ("actors", "count_inactive"),
     ("store", "failures_by_subscriber"),
+    ("facts", "actors"),
+    ("facts", "keys"),
 }
-PROCEDURES_THAT_READ_A_WHOLE_TABLE = {"list_failures"}
+PROCEDURES_THAT_READ_A_WHOLE_TABLE = {"list_failures", "depths", "list_awaiting", "overview"}
 # What their callers put into statements that a driver without parameters sends, or whose columns vary.
 PARTS: dict[tuple[str, str], dict[str, object]] = {
     ("source", "entries"): {
@@ -43,6 +45,15 @@ PARTS: dict[tuple[str, str], dict[str, object]] = {
         "without": " and key is null",
     },
     ("source", "publishers"): {"ids": "1, 2"},
+    ("facts", "page"): {
+        "source": "nuncius.queues",
+        "identity": "queue_id",
+        "name": "queue_name",
+        "sort": "queue_name",
+        "direction": "asc nulls first",
+    },
+    ("facts", "actors"): {"sort": "a.last_active", "direction": "asc nulls first"},
+    ("facts", "runs"): {"sort": "run_id", "direction": "desc nulls last"},
     ("jobs", "key_items"): {"first": 0, "last": 10, "pattern": "25"},
 }
 

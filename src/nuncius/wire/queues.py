@@ -38,7 +38,7 @@ class Take(Packet, tag=0x33):
 
 
 class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A message of a queue; 0 stands for nobody and none."""
+    """A message of a queue; 0 stands for none."""
 
     message_id: int
     sender_id: int
@@ -51,7 +51,7 @@ class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Messages(Packet, tag=0x34):
-    """What was taken or seen; for Ask, the answer. Empty when there was nothing in time."""
+    """Messages that were taken or seen; for Ask, the answer. Empty if none came in time."""
 
     messages: list[Message]
 
@@ -77,7 +77,7 @@ class LeasedMessage(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Leased(Packet, tag=0x4A):
-    """What was leased. Empty when there was nothing in time."""
+    """Messages that were leased. Empty if none came in time."""
 
     messages: list[LeasedMessage]
 

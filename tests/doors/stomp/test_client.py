@@ -15,7 +15,7 @@ from doors.stomp.peer import Node, stranger
 from nuncius.cli.commands.programs.stomp_client import Trial, TrialFailed
 
 CONNECTED = b"CONNECTED\n\n\0"
-NOBODYS = b"nobody subscribes to this"
+REFUSED = b"not a valid destination"
 REFUSED = b"ERROR\nmessage:TrialFailed to add message\n\n\0"
 
 
@@ -69,7 +69,7 @@ async def server(answer: Callable[[bytes], bytes | None]) -> AsyncIterator[int]:
         try:
             while True:
                 frame = await reader.readuntil(b"\0")
-                said = answer(b"ASK" if NOBODYS in frame else frame.partition(b"\n")[0])
+                said = answer(b"ASK" if REFUSED in frame else frame.partition(b"\n")[0])
                 if said is None:
                     break
                 writer.write(said)

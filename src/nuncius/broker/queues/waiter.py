@@ -31,7 +31,7 @@ class Stage(IntEnum):
 
 
 class Event(IntEnum):
-    """What happens to a reader's request."""
+    """An event in the life of a reader's request."""
 
     LOOK = 0
     """A take begins."""

@@ -7,7 +7,7 @@ from nuncius.ring.tribbler.model import TOPIC, NoTribble, StoredTribble, decode_
 from nuncius.ring.tribbler.recent import PORTION, Posts
 from nuncius.store.queries import procedure, query
 
-NOBODY = StoredTribble("", 0, "")
+NO_TRIBBLE = StoredTribble("", 0, "")
 """A placeholder for an entry that is not a tribble: any client can publish to the topic."""
 Query = Callable[..., Awaitable[Sequence[Any]]]
 """Returns the rows of a statement with its arguments."""
@@ -41,4 +41,4 @@ def _said(body: bytes) -> StoredTribble:
     try:
         return decode_tribble(body)
     except NoTribble:
-        return NOBODY
+        return NO_TRIBBLE

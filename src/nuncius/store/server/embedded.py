@@ -222,7 +222,7 @@ def _own(outside: Path, account: Account) -> int:
         found = outside.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != account.uid or found.st_mode & 0o077:
             raise ServerStartError(
-                f"{outside}, needed for the socket, belongs to somebody else: remove it, "
+                f"{outside}, needed for the socket, belongs to another user: remove it, "
                 "or use a data directory with a shorter path"
             ) from None
     try:

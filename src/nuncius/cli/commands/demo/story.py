@@ -119,7 +119,7 @@ def queue(world: World) -> Iterator[str]:
     taken = world.http.call("POST", f"/v1/queues/{QUEUE}/take", {"limit": 1})["messages"]
     yield f"taken first, over HTTP: {taken[0]['body']}"
     for number in range(20):
-        world.native.put(QUEUE, f"letter {number + 1} that nobody has read yet", priority=1 + number % 9)
+        world.native.put(QUEUE, f"letter {number + 1} that waits to be read", priority=1 + number % 9)
     yield "twenty more stay in the queue, for the console to show"
 
 
@@ -165,7 +165,7 @@ def _dead_letter(world: World) -> dict[str, str]:
                 headers: dict[str, str] = found[0]["headers"]
                 return headers
         time.sleep(0.05)
-    raise NoHttpAnswer("the message that nobody took has not become a dead letter")
+    raise NoHttpAnswer("the message that no consumer took has not become a dead letter")
 
 
 def _native(world: World, count: int) -> list[Entry]:
@@ -223,12 +223,12 @@ STEPS = (
     ),
     DemoStep(
         "A question finds its answer",
-        "A request carries a context that no other has; the answer with that context goes to whoever asked.",
+        "A request carries a context that no other has; the answer with it goes to the client that asked.",
         "nuncius reply -n 1 questions printf four & nuncius request questions 'How many moons?'",
         ask,
     ),
     DemoStep(
-        "What nobody can take does not get lost",
+        "What no consumer can take does not get lost",
         "A consumer that acknowledges may refuse. The message comes again after a while, and after so many "
         "attempts it is put aside as a dead letter with its history, where people can look at it, move it "
         "back, or let it go.",

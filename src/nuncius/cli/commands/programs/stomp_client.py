@@ -18,7 +18,7 @@ from nuncius.doors.stomp import slim_codec
 from nuncius.node.logs import escape
 
 TOPICS = ("news", "stocks")  # for even and odd message numbers
-REFUSED = "nobody subscribes to this"  # no valid destination
+REFUSED = "not a valid destination"
 MAX_FRAME = 16 << 20
 
 

@@ -48,7 +48,7 @@ def sl(user: User, node: Node = NODE, timeout: Timeout = TIMEOUT, form: Output =
     for name in reply.userids:
         _say(name)
     if not reply.userids:
-        _say(f"{user} follows nobody")
+        _say(f"{user} follows no one")
 
 
 def sa(user: User, target: Target, node: Node = NODE, timeout: Timeout = TIMEOUT) -> None:
@@ -88,7 +88,7 @@ def tl(user: User, node: Node = NODE, timeout: Timeout = TIMEOUT, form: Output =
 
 def ts(user: User, node: Node = NODE, timeout: Timeout = TIMEOUT, form: Output = Format.TABLE) -> None:
     """Show the tribbles of all whom a user follows, the newest first."""
-    nothing = f"nobody whom {user} follows has said anything"
+    nothing = f"no user whom {user} follows has said anything"
     _tribbles("GetTribblesBySubscription", user, node, timeout, form, nothing)
 
 

@@ -46,7 +46,7 @@ begin
     loop
         v_topic := nuncius.ensure_topic(p_topic);
         perform from nuncius.topics where topic_id = v_topic for key share;
-        exit when found;  -- and nobody deletes it before we are done
+        exit when found;  -- and no transaction deletes it before we are done
     end loop;
     loop
         insert into nuncius.subscriptions (topic_id, subscriber_name, holds_retention, holder)

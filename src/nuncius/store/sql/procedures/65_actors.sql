@@ -11,7 +11,7 @@ begin
     loop
         v_topic := nuncius.ensure_topic(p_topic);
         perform from nuncius.topics where topic_id = v_topic for key share;
-        exit when found;  -- and nobody deletes it before we are done
+        exit when found;  -- and no transaction deletes it before we are done
     end loop;
     insert into nuncius.producers (topic_id) values (v_topic) returning producer_id into v_id;
     insert into nuncius.activity (kind, actor_id, last_active) values ('producer', v_id, now());
@@ -32,7 +32,7 @@ begin
     loop
         v_id := nextval(pg_get_serial_sequence('nuncius.consumers', 'consumer_id'));
         select * into v from nuncius.subscribe(p_topic, 'http-consumer-' || v_id, 'earliest');
-        exit when v.created;  -- else the name is somebody else's
+        exit when v.created;  -- else the name is taken
     end loop;
     insert into nuncius.consumers (consumer_id, subscription_id) values (v_id, v.subscription_id);
     insert into nuncius.activity (kind, actor_id, last_active) values ('consumer', v_id, now());
@@ -202,7 +202,7 @@ returns table (kind text, actor_id integer, last_active timestamptz, is_active b
     where a.kind <> 'broker' or n.broker_id is not null and not n.removed
 $$;
 
--- Actors that have been silent for so many seconds and of whom nobody has been told yet; from now on, they have.
+-- Actors that have been silent for so many seconds and were not reported yet; from now on, they count as reported.
 create or replace function nuncius.note_inactive(p_seconds double precision)
 returns table (kind text, actor_id integer, last_active timestamptz) language sql as $$
     update nuncius.activity set noted = true
