@@ -10,15 +10,15 @@ from broker.inside import readers, start
 from nuncius.broker import Broker
 from nuncius.broker.delivery.tails import PER_CHUNK, PER_ENTRY, Tails
 from nuncius.broker.errors import NoSuchSubscription, NoSuchTopic, StoreError
-from nuncius.broker.model import Reader
+from nuncius.broker.model import Cursor
 from nuncius.store.calls.fetching import GONE
 from nuncius.store.driver import Connection
 from racing import terminate, until
 
 
-async def reader(broker: Broker, name: str = "sue", topic: str = "news") -> Reader:
+async def reader(broker: Broker, name: str = "sue", topic: str = "news") -> Cursor:
     subscription = await broker.subscriptions.subscribe(topic, name, start="earliest")
-    return await broker.subscriptions.reader(subscription)
+    return await broker.subscriptions.cursor(subscription)
 
 
 def count_fetches(broker: Broker) -> list[int]:
@@ -131,7 +131,7 @@ async def test_broken_connection(broker: Broker, connection: Connection) -> None
 async def test_memory_is_bounded(broker: Broker, partition: int) -> None:
     """What was fetched longest ago is dropped when there is too much; headers and keys count, too."""
     most = 3 * (PER_CHUNK + PER_ENTRY + 1000)
-    tails = Tails(broker.topics, most)
+    tails = Tails(broker.topics, broker._signals, most)  # noqa: SLF001
     for n in range(6):
         await broker.topics.publish(
             "news", [b"x" * 400], keys=["k" * 300], headers=['{"h": "%s"}' % ("h" * 291)]

@@ -13,9 +13,9 @@ from nuncius.broker.background.signals import Signals
 from nuncius.broker.clients import Clients
 from nuncius.broker.delivery.consuming import Consuming
 from nuncius.broker.delivery.feeds import Feeds
-from nuncius.broker.delivery.groups import Groups
 from nuncius.broker.delivery.positions import Positions
 from nuncius.broker.delivery.pubsub import PubSub
+from nuncius.broker.delivery.shared import Groups
 from nuncius.broker.delivery.subscriptions import Subscriptions
 from nuncius.broker.delivery.tails import Tails
 from nuncius.broker.limits import Limits
@@ -125,9 +125,9 @@ class Broker:
         self.clients = Clients(store)
         self.publishers = Publishers(store)
         self.topics = Topics(store, signals, self._listener, self.limits)
-        self._tails = Tails(self.topics)
-        self.subscriptions = Subscriptions(store, self.topics, self._tails, signals)
-        self.subscriptions.on_delivery = self.counters.delivered
+        self._tails = Tails(self.topics, signals)
+        self._tails.on_delivery = self.counters.delivered
+        self.subscriptions = Subscriptions(store, self.topics, self._tails)
         self.positions = Positions(store)
         self.queues = Queues(store, self._listener, self.limits)
         self.leases = self.queues.leases
@@ -141,7 +141,7 @@ class Broker:
         self.pubsub = PubSub(store, self.subscriptions, signals, self._listener, self.limits)
         self.actors = Actors(store)
         self.consuming = Consuming(store, self.topics, self.actors, self.positions, signals)
-        self.groups = Groups(store, self.topics, signals, self._listener, self.limits)
+        self.groups = Groups(store, self.topics, self._tails, self._listener, self.limits)
         self.duties = Duties(store, self.leases)
         self.actors.take_on(self.duties)
         self.groups.take_on(self.duties)

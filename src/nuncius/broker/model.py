@@ -1,10 +1,11 @@
 """Data classes of the domain, for the broker's callers, in one place."""
 
 from nuncius.broker.clients import FULL, READ_ONLY, Client
+from nuncius.broker.delivery.cursor import Cursor
 from nuncius.broker.delivery.feed import Feed
 from nuncius.broker.delivery.feed_parts import Batch
 from nuncius.broker.delivery.pubsub import Get
-from nuncius.broker.delivery.subscriptions import Reader, Subscription, SubscriptionInfo
+from nuncius.broker.delivery.subscriptions import Subscription, SubscriptionInfo
 from nuncius.broker.delivery.tails import Chunk, Slice
 from nuncius.broker.queues.queue import Queue, QueueInfo
 from nuncius.broker.queues.waiter import Waiter
@@ -25,6 +26,7 @@ __all__ = [
     "Batch",
     "Chunk",
     "Client",
+    "Cursor",
     "Entries",
     "Feed",
     "Found",
@@ -38,7 +40,6 @@ __all__ = [
     "Publisher",
     "Queue",
     "QueueInfo",
-    "Reader",
     "Retention",
     "Slice",
     "Stored",

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from broker.acknowledging import Inbox, ack, subscriber
 from nuncius.broker import Broker, future
 from nuncius.broker.background.actors import Consumer
-from nuncius.broker.model import Feed, Found, Reader, Subscription
+from nuncius.broker.model import Cursor, Feed, Found, Subscription
 from racing import until
 
 TOPIC, NAME = "news", "sue"
@@ -121,18 +121,18 @@ def behind(delivered: Sequence[Delivered]) -> Mapping[int, int]:
 
 
 class Read(Surface):
-    """A reader, and positions that its client confirms."""
+    """A cursor, and positions that its client confirms."""
 
-    reader: Reader
+    cursor: Cursor
 
     async def begin(self, before: Surface | None) -> None:
         if before is None:
             await self.broker.subscriptions.subscribe(TOPIC, NAME, start="earliest")
         found = await self.broker.subscriptions.find(TOPIC, NAME)
-        self.reader = await self.broker.subscriptions.reader(found)
+        self.cursor = await self.broker.subscriptions.cursor(found)
 
     async def next(self) -> Sequence[Delivered]:
-        found = await self.reader.next(100)
+        found = await self.cursor.next(100)
         return [
             Delivered(body, found.partition, found.first_offset + n)
             for n, body in enumerate(found.entries.bodies)
@@ -164,9 +164,9 @@ class ReadAsMember(Surface):
         portion = await self.broker.groups.read(self.member, 100, wait=60)
         self.generation = portion.generation
         return [
-            Delivered(body, partition, entries.first_offset + n)
-            for partition, entries in portion.entries
-            for n, body in enumerate(entries.bodies)
+            Delivered(body, piece.partition, piece.first_offset + n)
+            for piece in portion.entries
+            for n, body in enumerate(piece.entries.bodies)
         ]
 
     async def confirm(self, delivered: Sequence[Delivered]) -> None:

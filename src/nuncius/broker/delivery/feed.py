@@ -15,9 +15,10 @@ from heapq import heappop, heappush
 from typing import Any
 
 from nuncius.broker import future
+from nuncius.broker.delivery.cursor import Cursor
 from nuncius.broker.delivery.feed_ledger import FeedLedger
 from nuncius.broker.delivery.feed_parts import ENDS, FAILED, KNOWN, Batch, FeedServices, Settings
-from nuncius.broker.delivery.subscriptions import Reader, Subscription
+from nuncius.broker.delivery.subscriptions import Subscription
 from nuncius.broker.delivery.tails import Slice
 from nuncius.broker.errors import TakenOver
 from nuncius.store.calls.acknowledging import Acknowledgement, DeliverCall
@@ -35,13 +36,13 @@ class Feed(FeedLedger):
         self,
         services: FeedServices,
         subscription: Subscription,
-        reader: Reader,
+        cursor: Cursor,
         push: Callable[[Batch], None],
         settings: Settings,
         ended: Callable[[Exception], None] | None,
         closed: Callable[["Feed"], Awaitable[None]],
     ) -> None:
-        super().__init__(services, subscription, reader, settings)
+        super().__init__(services, subscription, cursor, settings)
         self._push = push
         self._ended = ended
         self._closed = closed
@@ -69,7 +70,7 @@ class Feed(FeedLedger):
         need none: they are read again anyway."""
         now = self._loop.time()
         for partition, offset, attempts, wait in rows:
-            if offset >= self.reader.places[partition][1]:
+            if offset >= self.cursor.places[partition][1]:
                 self._failed_before.add((partition, offset))
             else:
                 heappush(self._retries, (now + wait, partition, offset, attempts))
@@ -122,7 +123,7 @@ class Feed(FeedLedger):
             await self._given.wait()
 
     def _place(self, partition: int) -> int:
-        return self.reader.places.get(partition, (0, 0))[1]
+        return self.cursor.places.get(partition, (0, 0))[1]
 
     async def _leave_behind(self, lost: str | None) -> None:
         """Store the state of a subscriber that leaves. Acknowledged entries must not be redelivered because
@@ -187,7 +188,7 @@ class Feed(FeedLedger):
         """Push the next entries that need no order with other feeds, if there are any."""
         self.is_looking = True
         try:
-            found = await self.reader.look(self.room(), self._settings.caller, self._ordered_from)
+            found = await self.cursor.look(self.room(), self._settings.caller, self._ordered_from)
             if self._is_noted_before:
                 await self._note(found)
             if found is not None:
@@ -201,9 +202,9 @@ class Feed(FeedLedger):
         noted in the store, if that is needed). They are next in the order of all feeds of the caller."""
         if self._is_noted_before:
             end = min(end, self._noted.get(partition, 0))
-        if end <= self.reader.places[partition][1]:
+        if end <= self.cursor.places[partition][1]:
             return None
-        found = self.reader.take_fetched(partition, end, limit, self._settings.caller)
+        found = self.cursor.take_fetched(partition, end, limit, self._settings.caller)
         if found is not None:
             self._give(found)
             if self._settings.durable:
@@ -225,7 +226,7 @@ class Feed(FeedLedger):
 
     async def _again(self, partition: int, offset: int, attempts: int) -> None:
         """Redeliver an entry whose retry is due. If retention has passed it, drop the retry."""
-        partition_id = self.reader.places[partition][0]
+        partition_id = self.cursor.places[partition][0]
         found = await self._services.tails.fetch_one(partition_id, offset, self._settings.caller)
         if found is None or not self._settings.acknowledged:
             self._tell(Acknowledgement(taken=[self._spot(partition, offset)]))
@@ -243,8 +244,8 @@ class Feed(FeedLedger):
         if found is not None:
             ends[found.partition] = found.next_offset
         if self._settings.together.are_several:
-            for partition, (_, position) in self.reader.places.items():
-                ends[partition] = min(self.reader.fetched_to(partition), position + self.room())
+            for partition, (_, position) in self.cursor.places.items():
+                ends[partition] = min(self.cursor.fetched_to(partition), position + self.room())
         noting = []
         for partition, end in ends.items():
             if end > max(self._noted.get(partition, 0), self._redelivered.get(partition, 0)):
@@ -269,7 +270,7 @@ class Feed(FeedLedger):
 
     async def _confirm_pushed(self) -> None:
         if self._pushes != self._confirmed_pushes:
-            places = self.reader.places.items()
+            places = self.cursor.places.items()
             spots = [self._spot(each, position) for each, (_, position) in places if position]
             said, done = future.new()
             pushes = self._pushes

@@ -6,20 +6,21 @@ from functools import partial
 from heapq import heappush
 from typing import Any
 
+from nuncius.broker.delivery.cursor import Cursor
 from nuncius.broker.delivery.feed_parts import FeedServices, Settings
 from nuncius.broker.delivery.outstanding import Given, Outstanding, Place
-from nuncius.broker.delivery.subscriptions import Reader, Subscription
+from nuncius.broker.delivery.subscriptions import Subscription
 from nuncius.broker.queues.leases import clean
 from nuncius.store.calls.acknowledging import AcknowledgeCall, Acknowledgement, Spot
 
 
 class FeedLedger:
     def __init__(
-        self, services: FeedServices, subscription: Subscription, reader: Reader, settings: Settings
+        self, services: FeedServices, subscription: Subscription, cursor: Cursor, settings: Settings
     ) -> None:
         self._services = services
         self.subscription = subscription
-        self.reader = reader
+        self.cursor = cursor
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._outstanding = Outstanding()
@@ -99,7 +100,7 @@ class FeedLedger:
         )
 
     def _spot(self, partition: int, offset: int) -> Spot:
-        return Spot(self.subscription.subscription_id, self.reader.places[partition][0], offset)
+        return Spot(self.subscription.subscription_id, self.cursor.places[partition][0], offset)
 
     # The subscription's position (see `Ledger`)
 

@@ -132,8 +132,8 @@ class Feeds:
         ended: Callable[[Exception], None] | None,
         subscription: Subscription,
     ) -> Feed:
-        reader = await self._subscriptions.reader(subscription)
-        feed = Feed(self._services, subscription, reader, push, settings, ended, self._closed)
+        cursor = await self._subscriptions.cursor(subscription)
+        feed = Feed(self._services, subscription, cursor, push, settings, ended, self._closed)
         await feed.start()
         self._feeds.add(feed)
         self.consumers.subscriptions[subscription.subscription_id] += 1

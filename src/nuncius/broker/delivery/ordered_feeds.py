@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import Protocol
 
+from nuncius.broker.delivery.cursor import Cursor
 from nuncius.broker.delivery.send_order import SendOrder, Stretch
-from nuncius.broker.delivery.subscriptions import Reader
 from nuncius.broker.delivery.tails import Slice
 
 MAX_ENTRIES = 500  # handed over in one go
@@ -22,7 +22,7 @@ MAX_BYTES = 1 << 20
 class OrderedFeed(Protocol):
     """A feed, as seen by `OrderedFeeds`."""
 
-    reader: Reader
+    cursor: Cursor
     is_looking: bool
     """True while the feed looks: it will push entries by itself, or find that there are none."""
 
@@ -30,7 +30,7 @@ class OrderedFeed(Protocol):
         """Return how many entries the subscriber may get."""
 
     def give_fetched(self, partition: int, end: int, limit: int) -> Slice | None:
-        """Push fetched entries, from the reader's position to before this offset."""
+        """Push fetched entries, from the cursor's position to before this offset."""
 
     def wake(self) -> None:
         """Have the feed look for entries."""
@@ -116,13 +116,13 @@ class OrderedFeeds:
             return ()
         found = [
             (stretch, partition)
-            for partition, (_, position) in feed.reader.places.items()
+            for partition, (_, position) in feed.cursor.places.items()
             if (stretch := self._order.find(topic_id, partition, position)) is not None
         ]
         if not found:
             self._feeds[feed] = latest
-        return [each for each in found if not feed.reader.has_found_nothing(each[1])]
+        return [each for each in found if not feed.cursor.has_found_nothing(each[1])]
 
 
 def _topic_of(feed: OrderedFeed) -> int:
-    return feed.reader.subscription.topic.topic_id
+    return feed.cursor.topic.topic_id

@@ -15,11 +15,12 @@ from typing import Any
 import msgspec
 
 from nuncius.broker import future
+from nuncius.broker.background.signals import Signals
 from nuncius.broker.topics.topics import Topics
 from nuncius.store.calls.fetching import GONE, Entries
 
 FETCH = 2000  # entries at a time
-MAX_BYTES = 32 << 20
+MAX_BYTES = 64 << 20
 PER_ENTRY = 200  # bytes of memory an entry costs besides what is in it
 PER_CHUNK = 1000
 
@@ -48,6 +49,11 @@ class Slice(msgspec.Struct, frozen=True, gc=False):
         return whole.part(self.start, self.end)
 
     @property
+    def size(self) -> int:
+        """Return the size of the bodies."""
+        return sum(map(len, self.chunk.entries.bodies[self.start : self.end]))
+
+    @property
     def first_offset(self) -> int:
         return self.chunk.entries.first_offset + self.start
 
@@ -57,8 +63,11 @@ class Slice(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tails:
-    def __init__(self, topics: Topics, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, topics: Topics, signals: Signals, max_bytes: int = MAX_BYTES) -> None:
         self._topics = topics
+        self.signals = signals
+        self.on_delivery: Callable[[Hashable, int], None] = _ignore
+        """Called with the caller and the number of entries that a cursor has delivered."""
         self._max_bytes = max_bytes
         self._chunks: dict[int, list[Chunk]] = {}  # by partition id, in order of offsets
         self._oldest: deque[tuple[int, Chunk, int]] = deque()  # partition id, chunk, size
@@ -78,10 +87,11 @@ class Tails:
         return chunks[at], position - chunks[at].entries.first_offset
 
     async def fetch(
-        self, partition_id: int, position: int, version: int, caller: Hashable
+        self, partition_id: int, position: int, version: int, caller: Hashable, limit: int = FETCH
     ) -> tuple[Chunk, int] | int | None:
-        """Return the same, fetched if necessary; None if there is nothing yet, or GONE. If retention has
-        passed the position, the chunk begins after it. `version` is the topic's version at the caller."""
+        """Return the same, fetched if necessary, with up to `limit` entries; None if there is nothing yet, or
+        GONE. If retention has passed the position, the chunk begins after it. `version` is the topic's
+        version at the caller."""
         found = self.known(partition_id, position)
         if found is not None:
             return found
@@ -90,7 +100,7 @@ class Tails:
         if fetched is None:
             fetched, done = future.new()
             self._under_way[place] = fetched
-            self._topics.fetch_now(partition_id, position, FETCH, caller).add_done_callback(
+            self._topics.fetch_now(partition_id, position, limit, caller).add_done_callback(
                 partial(self._fetched, place, self._forgotten, done)
             )
         chunk = await asyncio.shield(fetched)  # others may wait for it, too
@@ -147,6 +157,10 @@ class Tails:
             self._chunks[oldest].remove(dropped)
             if not self._chunks[oldest]:
                 del self._chunks[oldest]
+
+
+def _ignore(caller: Hashable, entries: int) -> None:
+    """Do nothing: deliveries are not counted."""
 
 
 def _first_offset(chunk: Chunk) -> int:

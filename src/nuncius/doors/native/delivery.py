@@ -7,7 +7,7 @@ from typing import Any
 
 from nuncius.broker import Broker
 from nuncius.broker.errors import InvalidInput, NotFound
-from nuncius.broker.model import Reader, Subscription
+from nuncius.broker.model import Cursor, Subscription
 from nuncius.doors.native.convert import wire_entries
 from nuncius.doors.native.errors import error_packet
 from nuncius.doors.wire import Wire
@@ -46,7 +46,7 @@ class Deliveries:
         try:
             self._subscriptions.pop((packet.topic, packet.subscriber), None)  # it may have been replaced
             subscription = await self._find(packet)
-            reader = await self._broker.subscriptions.reader(subscription)
+            cursor = await self._broker.subscriptions.cursor(subscription)
         except BaseException:
             self._drop(delivery)
             raise
@@ -54,7 +54,7 @@ class Deliveries:
             answering = asyncio.current_task()
             assert answering is not None
             delivery.task = asyncio.get_running_loop().create_task(
-                self._deliver_counted(delivery, reader, answering, subscription.subscription_id)
+                self._deliver_counted(delivery, cursor, answering, subscription.subscription_id)
             )
         return packets.Done(packet.request)
 
@@ -123,19 +123,19 @@ class Deliveries:
         self._deliveries.clear()
 
     async def _deliver_counted(
-        self, delivery: _Delivery, reader: Reader, answering: "asyncio.Task[Packet]", subscription_id: int
+        self, delivery: _Delivery, cursor: Cursor, answering: "asyncio.Task[Packet]", subscription_id: int
     ) -> None:
         with self._broker.consumers.of_subscription(subscription_id):
-            await self._deliver(delivery, reader, answering)
+            await self._deliver(delivery, cursor, answering)
 
-    async def _deliver(self, delivery: _Delivery, reader: Reader, answering: "asyncio.Task[Packet]") -> None:
+    async def _deliver(self, delivery: _Delivery, cursor: Cursor, answering: "asyncio.Task[Packet]") -> None:
         try:
             await asyncio.wait([answering])  # entries come after the answer to Attach
             while True:
                 while delivery.credit <= 0:
                     delivery.credited.clear()
                     await delivery.credited.wait()
-                found = await reader.next(min(BATCH, delivery.credit), self._wire, self._wire.replies)
+                found = await cursor.next(min(BATCH, delivery.credit), self._wire, self._wire.replies)
                 delivery.credit -= found.end - found.start
                 answer = wire_entries(delivery.request, found.partition, found.entries)
                 self._wire.send(native.encode(answer))
