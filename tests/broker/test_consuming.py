@@ -7,7 +7,7 @@ import pytest
 
 from nuncius.broker import Broker
 from nuncius.broker.background.actors import Consumer, NoSuchConsumer
-from nuncius.broker.delivery import consuming, reading
+from nuncius.broker.delivery import consuming, pull_one
 from nuncius.broker.model import Topic
 from nuncius.store.calls.fetching import FetchCall
 from nuncius.store.calls.moving import ELSEWHERE, MOVED, MoveCall, advance
@@ -105,8 +105,8 @@ async def test_a_partition_that_was_empty_is_not_starved(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has its turn again soon after something came, though others never run dry."""
-    monkeypatch.setattr(reading, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(reading, "LOOK_SECONDS_EACH", 0.0)
+    monkeypatch.setattr(pull_one, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(pull_one, "LOOK_SECONDS_EACH", 0.0)
     await broker.topics.create("t", 2)
     who = await consumer(broker)
     await broker.topics.publish("t", [b"%d" % n for n in range(1000)], partition=1)
@@ -274,6 +274,7 @@ async def test_a_key_whose_message_cannot_be_fetched(broker: Broker) -> None:
     who = await consumer(broker)
     assert await broker.consuming.consume(who, key="k") == b"0"
     broker.topics.elsewhere = Away((await broker.topics.existing("t")).partition_ids[0])
+    broker._tails.forget()  # noqa: SLF001
     with pytest.raises(StoreUnavailable):
         await broker.consuming.consume(who, key="k")
     broker.topics.elsewhere = None
@@ -287,6 +288,7 @@ async def test_a_key_whose_message_is_gone(broker: Broker) -> None:
     assert await broker.consuming.consume(who, key="k") == b"0"
     partition_id = (await broker.topics.existing("t")).partition_ids[0]
     broker.topics.elsewhere = Away(partition_id, None)
+    broker._tails.forget()  # noqa: SLF001
     with pytest.raises(StoreUnavailable):
         await broker.consuming.consume(who, key="k")
     broker.topics.elsewhere = None
@@ -297,21 +299,19 @@ async def test_a_key_whose_message_is_gone(broker: Broker) -> None:
 
 
 async def test_memory_is_bounded(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was read ahead for consumers that are silent is given up, and they go on where they were."""
+    """Consumers that are forgotten because there are many, or whose entries are not cached any more, go on
+    where they were."""
     await broker.topics.publish("t", [b"x" * 1000 + b"%d" % n for n in range(100)])
-    monkeypatch.setattr(consuming, "MAX_BYTES", 250_000)
+    monkeypatch.setattr(broker._tails, "_max_bytes", 1000)  # noqa: SLF001
+    monkeypatch.setattr(consuming, "MOST_CONSUMERS", 3)
     who = [await consumer(broker) for _ in range(6)]
     for number in range(3):
         for each in who:
             body = await broker.consuming.consume(each)
             assert body is not None
             assert body.endswith(b"x%d" % number)
-    assert broker.consuming._bytes <= 250_000  # noqa: SLF001
-    assert 0 < len(broker.consuming._readings) < 6  # noqa: SLF001
-    monkeypatch.setattr(consuming, "MOST_CONSUMERS", 1)
-    await broker.consuming.consume(who[0])
-    await broker.consuming.consume(who[1])
-    assert len(broker.consuming._readings) == 1  # noqa: SLF001
+            broker._tails.forget()  # noqa: SLF001
+    assert len(broker.consuming._pullers) == 3  # noqa: SLF001
 
 
 async def test_many_partitions_cost_no_more(broker: Broker) -> None:

@@ -140,7 +140,7 @@ class Broker:
         self._transactions = Transactions(store, self.topics, self.queues, self.feeds)
         self.pubsub = PubSub(store, self.subscriptions, signals, self._listener, self.limits)
         self.actors = Actors(store)
-        self.consuming = Consuming(store, self.topics, self.actors, self.positions, signals)
+        self.consuming = Consuming(store, self.topics, self._tails, self.actors, self.positions)
         self.groups = Groups(store, self.topics, self._tails, self._listener, self.limits)
         self.duties = Duties(store, self.leases)
         self.actors.take_on(self.duties)

@@ -1,4 +1,4 @@
-"""Consuming one message at a time, for consumers that cannot acknowledge: the readings of this node."""
+"""Consuming one message at a time, for consumers that cannot acknowledge: the consumers of this node."""
 
 import asyncio
 from collections import OrderedDict
@@ -7,36 +7,30 @@ from typing import Any
 
 from nuncius.broker import future
 from nuncius.broker.background.actors import CONSUMER, Actors, Consumer
-from nuncius.broker.background.signals import Signals
 from nuncius.broker.delivery.positions import Positions
-from nuncius.broker.delivery.reading import Reading
-from nuncius.broker.delivery.reading_parts import Means
+from nuncius.broker.delivery.pull_one import Puller, PullServices
+from nuncius.broker.delivery.tails import Tails
 from nuncius.broker.topics.topics import Topics
 from nuncius.store.calls.unread import recall, unread
 from nuncius.store.store import Store
 
-MAX_BYTES = 64 << 20  # of all entries that are read ahead
 MOST_CONSUMERS = 10_000  # whose positions are remembered
 
 
 class Consuming:
     def __init__(
-        self, store: Store, topics: Topics, actors: Actors, positions: Positions, signals: Signals
+        self, store: Store, topics: Topics, tails: Tails, actors: Actors, positions: Positions
     ) -> None:
-        self._topics = topics
         self._actors = actors
-        self._readings: OrderedDict[int, Reading] = OrderedDict()  # the longest silent first
-        self._bytes = 0
+        self._pullers: OrderedDict[int, Puller] = OrderedDict()  # the longest silent first
         self._tasks: set[asyncio.Task[None]] = set()
-        self._means = Means(
+        self._services = PullServices(
+            tails,
             positions.advance,
             store.combiner("unread", unread),
             store.combiner("recall", recall),
             topics.existing,
-            topics.fetch,
-            signals.version,
             self._start,
-            self._account,
             self._forget_consumer,
         )
 
@@ -46,14 +40,12 @@ class Consuming:
         """Consume the next message of any partition. `done` gets its body, None if there is none, or an
         exception. A second request with the same key gets the same message."""
         self._actors.touch(CONSUMER, consumer.consumer_id)
-        reading = self._readings.get(consumer.consumer_id)
-        if reading is None or reading.consumer != consumer:
-            self._forget_reading(consumer.consumer_id)
-            reading = self._readings[consumer.consumer_id] = Reading(consumer, self._means)
+        puller = self._pullers.get(consumer.consumer_id)
+        if puller is None or puller.consumer != consumer:
+            puller = self._pullers[consumer.consumer_id] = Puller(consumer, self._services)
             self._make_room()
-        else:
-            self._readings.move_to_end(consumer.consumer_id)
-        reading.ask(done, key)
+        self._pullers.move_to_end(consumer.consumer_id)
+        puller.ask(done, key)
 
     async def consume(self, consumer: Consumer, *, key: str | None = None) -> bytes | None:
         consumed, done = future.new()
@@ -62,8 +54,8 @@ class Consuming:
 
     def look_again(self) -> None:
         """Look up the partitions again: some may have been added or deleted."""
-        for reading in self._readings.values():
-            reading.begin_anew()
+        for puller in self._pullers.values():
+            puller.begin_anew()
 
     async def drain(self) -> None:
         while self._tasks:
@@ -76,23 +68,12 @@ class Consuming:
 
     def _forget_consumer(self, consumer_id: int) -> None:
         self._actors.consumers.forget(str(consumer_id))
-        self._forget_reading(consumer_id)
-
-    def _forget_reading(self, consumer_id: int) -> None:
-        reading = self._readings.pop(consumer_id, None)
-        if reading is not None:
-            self._bytes -= reading.bytes
-            reading.bytes = 0
-
-    def _account(self, size: int) -> None:
-        """Add to the bytes that are read ahead. A negative number frees them."""
-        self._bytes += size
-        self._make_room()
+        self._pullers.pop(consumer_id, None)
 
     def _make_room(self) -> None:
-        """Drop what was read ahead for the longest silent consumers. It can be read again."""
-        while self._readings and (self._bytes > MAX_BYTES or len(self._readings) > MOST_CONSUMERS):
-            silent = next((each for each in self._readings.values() if each.is_idle), None)
+        """Forget the longest silent consumers: the store knows where they are."""
+        while len(self._pullers) > MOST_CONSUMERS:
+            silent = next((each for each in self._pullers.values() if each.is_idle), None)
             if silent is None:
                 return
-            self._forget_reading(silent.consumer.consumer_id)
+            del self._pullers[silent.consumer.consumer_id]

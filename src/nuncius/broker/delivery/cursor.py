@@ -60,6 +60,21 @@ class Cursor:
         self.places[partition] = place
         self._line[partition] = None
 
+    def resume(self, partition: int, partition_id: int, position: int) -> None:
+        """Return to a partition that has entries at this position, or further where the cursor is."""
+        if partition not in self._line:
+            _, reached = self.places.get(partition, (0, 0))
+            self.rewind(partition, (partition_id, max(position, reached)))
+
+    def forget_dry(self) -> None:
+        """Forget the places in partitions that had no more entries."""
+        self.places = {partition: self.places[partition] for partition in self._line}
+
+    @property
+    def version(self) -> int:
+        """Return the topic's version, which goes up when there are new entries."""
+        return self._signals.version(self.topic.topic_id)
+
     @property
     def is_dry(self) -> bool:
         """Return True if no partition may have more entries, as far as the cursor knows."""
@@ -76,6 +91,7 @@ class Cursor:
                 async with gate or nullcontext():
                     found = await self.look(limit, caller)
                 if found is not None:
+                    self._tails.on_delivery(caller, found.end - found.start)
                     return found
                 await news.wait()
 
@@ -88,6 +104,7 @@ class Cursor:
                 break
             found.append(piece)
             limit -= piece.end - piece.start
+            self._tails.on_delivery(caller, piece.end - piece.start)
             room -= piece.size
         return found
 
@@ -96,7 +113,7 @@ class Cursor:
         too, for `take_fetched`. A partition that cannot be read fails the look if no other has entries."""
         await self._line_up()
         await asyncio.sleep(0)  # let other tasks run: reading from memory may go on for long
-        found = self.take(limit, caller, bound)
+        found = self.take(limit, bound)
         if found is not None:
             return found
         partitions = list(self._line)
@@ -110,29 +127,29 @@ class Cursor:
                 elif not isinstance(chunk, tuple):
                     raise NoSuchTopic(f"topic {self.topic.name!r} was deleted")
                 elif found is None:
-                    found = self._move(partition, *chunk, limit, caller, bound)
+                    found = self._move(partition, *chunk, limit, bound)
             if found is not None:
                 return found
         if failed is not None:
             raise failed
         return None
 
-    def take(self, limit: int, caller: Hashable = None, bound: Bound | None = None) -> Slice | None:
+    def take(self, limit: int, bound: Bound | None = None) -> Slice | None:
         """Return the next entries, of one partition, if they are in memory."""
         for partition in self._line:
             known = self._tails.known(*self.places[partition])
             if known is None:
                 return None
-            found = self._move(partition, *known, limit, caller, bound)
+            found = self._move(partition, *known, limit, bound)
             if found is not None:
                 return found
         return None
 
-    def take_fetched(self, partition: int, end: int, limit: int, caller: Hashable) -> Slice | None:
+    def take_fetched(self, partition: int, end: int, limit: int) -> Slice | None:
         """Return the next entries of this partition below the offset `end`, as far as they are fetched."""
         place = self.places[partition]
         known = self._tails.known(*place)
-        return known and self._move(partition, *known, min(limit, end - place[1]), caller, None)
+        return known and self._move(partition, *known, min(limit, end - place[1]), None)
 
     def fetched_to(self, partition: int) -> int:
         """Return the offset to which this partition is fetched without a gap, from the cursor on."""
@@ -142,11 +159,7 @@ class Cursor:
 
     def has_found_nothing(self, partition: int) -> bool:
         """Return True if the last look found no entries here, and the topic has no new ones since."""
-        return partition not in self._line and self._version == self._topic_version
-
-    @property
-    def _topic_version(self) -> int:
-        return self._signals.version(self.topic.topic_id)
+        return partition not in self._line and self._version == self.version
 
     async def _line_up(self) -> None:
         """Put all partitions into the line if there may be new entries or partitions."""
@@ -154,14 +167,14 @@ class Cursor:
             return
         if self._catalogue != self._signals.catalogue:
             await self.find_places()
-        if self._version != self._topic_version:
-            self._version = self._topic_version
+        if self._version != self.version:
+            self._version = self.version
             self._line = dict.fromkeys(self.places)
 
     async def _fetch(self, partitions: Sequence[int], caller: Hashable) -> Sequence[tuple[int, Fetched]]:
         """Fetch the next entries of these partitions."""
         limit = FETCH if self._ahead is None else max(LEAST_AHEAD, self._ahead // len(self._line))
-        version = self._topic_version
+        version = self.version
 
         async def fetch(partition: int) -> tuple[int, Fetched]:
             try:
@@ -174,7 +187,7 @@ class Cursor:
         return await asyncio.gather(*map(fetch, partitions))
 
     def _move(
-        self, partition: int, chunk: Chunk, start: int, limit: int, caller: Hashable, bound: Bound | None
+        self, partition: int, chunk: Chunk, start: int, limit: int, bound: Bound | None
     ) -> Slice | None:
         partition_id, _ = self.places[partition]
         first = chunk.entries.first_offset
@@ -186,7 +199,6 @@ class Cursor:
                 self.places[partition] = (partition_id, excluded)  # retention may have passed what was before
                 return None
         found = Slice(partition, chunk, start, end)
-        self._tails.on_delivery(caller, end - start)
         # To the back of the line, so that a busy partition does not starve the others.
         del self.places[partition]
         self.places[partition] = (partition_id, first + end)

@@ -204,7 +204,7 @@ class Feed(FeedLedger):
             end = min(end, self._noted.get(partition, 0))
         if end <= self.cursor.places[partition][1]:
             return None
-        found = self.cursor.take_fetched(partition, end, limit, self._settings.caller)
+        found = self.cursor.take_fetched(partition, end, limit)
         if found is not None:
             self._give(found)
             if self._settings.durable:
@@ -215,6 +215,7 @@ class Feed(FeedLedger):
         redelivered = self._redelivered.get(found.partition, 0)
         if self._settings.acknowledged:
             self._outstanding.give(found.partition, found.first_offset, found.end - found.start)
+        self._services.tails.on_delivery(self._settings.caller, found.end - found.start)
         self._pushes += 1
         self._push(Batch(found.partition, found.chunk, found.start, found.end, 0, redelivered))
         self._given.set()
