@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from broker.acknowledging import asked, gate_fetches
 from nuncius.broker import Broker
 from nuncius.broker.background.actors import Consumer, NoSuchConsumer
 from nuncius.broker.delivery import consuming, pull_one
@@ -80,6 +81,30 @@ async def test_no_false_nothing(broker: Broker, second: Broker) -> None:
         assert await second.consuming.consume(who) is None
         await broker.topics.publish("t", [b"%d" % number])
         assert await second.consuming.consume(who) == b"%d" % number
+
+
+async def test_an_older_fetch_is_not_shared(
+    broker: Broker, second: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that is committed while another reader's fetch is under way is found, though the node has
+    not heard of it; so it is by a member of a group."""
+    await broker.topics.create("t")
+    who = await consumer(broker)
+    reader = await broker.subscriptions.cursor(await broker.subscriptions.subscribe("t", "sue"))
+    member = await broker.groups.join("t", "sue", "m", 60)
+    monkeypatch.setattr(broker._signals, "raise_for", lambda _: None)  # noqa: SLF001
+    gate = gate_fetches(broker)
+    looking = asyncio.ensure_future(reader.look(10))
+    await until(lambda: asked(broker))
+    await second.topics.publish("t", [b"x"])
+    consuming = asyncio.ensure_future(broker.consuming.consume(who))
+    reading = asyncio.ensure_future(broker.groups.read(member, 10))
+    await until(lambda: len(broker._tails._under_way) == 3)  # noqa: SLF001
+    gate.set()
+    assert await consuming == b"x"
+    (piece,) = (await reading).entries
+    assert piece.entries.bodies == [b"x"]
+    await looking
 
 
 async def test_a_partition_that_is_added_is_read_from_its_start(broker: Broker, second: Broker) -> None:

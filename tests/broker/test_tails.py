@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from broker.acknowledging import gate_fetches
+from broker.acknowledging import asked, gate_fetches
 from broker.inside import readers, start
 from nuncius.broker import Broker
 from nuncius.broker.delivery.tails import PER_CHUNK, PER_ENTRY, Tails
@@ -79,15 +79,6 @@ async def test_who_knows_more_does_not_wait_for_an_older_look(broker: Broker) ->
     async with asyncio.timeout(60):
         assert (await reading).entries.bodies == [b"x"]
         assert (await looking).entries.bodies == [b"x"]
-
-
-async def asked(broker: Broker) -> bool:
-    """Whether PostgreSQL has answered a look; the gate keeps the answer."""
-    rows = await broker._store.query(  # noqa: SLF001
-        "select 1 from pg_stat_activity where application_name = 'nuncius fetch'"
-        " and datname = current_database() and state = 'idle' and query like '%fetch_many%'"
-    )
-    return bool(rows)
 
 
 async def test_a_reader_that_goes_away(broker: Broker) -> None:

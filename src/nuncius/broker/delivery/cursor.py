@@ -4,7 +4,7 @@ Reading moves only the cursor. Entries come from `Tails`, the cache that all cur
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 
 from nuncius.broker.delivery.tails import FETCH, Chunk, Slice, Tails
@@ -16,7 +16,7 @@ LEAST_AHEAD = 16  # entries to fetch of one partition
 
 Place = tuple[int, int]  # a partition's id, the next offset
 
-Fetched = tuple[Chunk, int] | int | Exception | None  # a result of `Tails.fetch`, or its failure
+Fetched = tuple[Chunk, int] | int | BaseException | None  # a result of `Tails.fetch`, or its failure
 
 # For a partition and an offset: the next offset that a look must leave out, if any.
 Bound = Callable[[int, int], int | None]
@@ -112,17 +112,22 @@ class Cursor:
         """Return the next entries, of one partition, or None. Entries that the bound excludes are fetched,
         too, for `take_fetched`. A partition that cannot be read fails the look if no other has entries."""
         await self._line_up()
-        await asyncio.sleep(0)  # let other tasks run: reading from memory may go on for long
-        found = self.take(limit, bound)
-        if found is not None:
-            return found
         partitions = list(self._line)
-        failed: Exception | None = None
+        if not partitions:
+            return None
+        found = None
+        if self._tails.known(*self.places[partitions[0]]) is not None:
+            await asyncio.sleep(0)  # let other tasks run: reading from memory may go on for long
+            found = self.take(limit, bound)
+            if found is not None:
+                return found
+            partitions = list(self._line)
+        failed: BaseException | None = None
         for start in range(0, len(partitions), AT_ONCE):
             for partition, chunk in await self._fetch(partitions[start : start + AT_ONCE], caller):
                 if chunk is None:
                     self._line.pop(partition, None)
-                elif isinstance(chunk, Exception):
+                elif isinstance(chunk, BaseException):
                     failed = failed or chunk
                 elif not isinstance(chunk, tuple):
                     raise NoSuchTopic(f"topic {self.topic.name!r} was deleted")
@@ -145,6 +150,22 @@ class Cursor:
                 return found
         return None
 
+    def take_one(self) -> tuple[int, int, bytes] | None:
+        """Return the next entry's partition, offset and body, if it is in memory. Like `take`, for callers
+        that do this for every message."""
+        line = self._line
+        for partition in line:
+            partition_id, position = self.places[partition]
+            known = self._tails.known(partition_id, position)
+            if known is None:
+                return None
+            self.places[partition] = (partition_id, position + 1)
+            if len(line) > 1:
+                del line[partition]
+                line[partition] = None
+            return partition_id, position, known[0].entries.bodies[known[1]]
+        return None
+
     def take_fetched(self, partition: int, end: int, limit: int) -> Slice | None:
         """Return the next entries of this partition below the offset `end`, as far as they are fetched."""
         place = self.places[partition]
@@ -155,7 +176,7 @@ class Cursor:
         """Return the offset to which this partition is fetched without a gap, from the cursor on."""
         place = self.places[partition]
         known = self._tails.known(*place)
-        return place[1] if known is None else known[0].entries.next_offset
+        return place[1] if known is None else known[0].end
 
     def has_found_nothing(self, partition: int) -> bool:
         """Return True if the last look found no entries here, and the topic has no new ones since."""
@@ -171,26 +192,27 @@ class Cursor:
             self._version = self.version
             self._line = dict.fromkeys(self.places)
 
-    async def _fetch(self, partitions: Sequence[int], caller: Hashable) -> Sequence[tuple[int, Fetched]]:
+    async def _fetch(self, partitions: Sequence[int], caller: Hashable) -> Iterable[tuple[int, Fetched]]:
         """Fetch the next entries of these partitions."""
         limit = FETCH if self._ahead is None else max(LEAST_AHEAD, self._ahead // len(self._line))
-        version = self.version
-
-        async def fetch(partition: int) -> tuple[int, Fetched]:
+        # Places that were given are known to have entries: a fetch that began before would not find them.
+        version = None if self._find is None else self.version
+        fetching = [self._tails.fetch(*self.places[each], version, caller, limit) for each in partitions]
+        results: Sequence[Fetched]
+        if len(fetching) > 1:
+            results = await asyncio.gather(*fetching, return_exceptions=True)
+        else:
             try:
-                return partition, await self._tails.fetch(*self.places[partition], version, caller, limit)
-            except Exception as error:  # the others may have entries
-                return partition, error
-
-        if len(partitions) == 1:
-            return [await fetch(partitions[0])]
-        return await asyncio.gather(*map(fetch, partitions))
+                results = [await fetching[0]]
+            except Exception as error:
+                results = [error]
+        return zip(partitions, results, strict=True)
 
     def _move(
         self, partition: int, chunk: Chunk, start: int, limit: int, bound: Bound | None
     ) -> Slice | None:
         partition_id, _ = self.places[partition]
-        first = chunk.entries.first_offset
+        first = chunk.start
         end = min(start + limit, len(chunk.entries.bodies))
         excluded = None if bound is None else bound(partition, first + start)
         if excluded is not None and excluded < first + end:
@@ -198,10 +220,12 @@ class Cursor:
             if end == start:
                 self.places[partition] = (partition_id, excluded)  # retention may have passed what was before
                 return None
-        found = Slice(partition, chunk, start, end)
-        # To the back of the line, so that a busy partition does not starve the others.
+        self._pass(partition, partition_id, first + end)
+        return Slice(partition, chunk, start, end)
+
+    def _pass(self, partition: int, partition_id: int, position: int) -> None:
+        """Go on to this position, and to the back of the line, so that no partition starves the others."""
         del self.places[partition]
-        self.places[partition] = (partition_id, first + end)
+        self.places[partition] = (partition_id, position)
         self._line.pop(partition, None)
         self._line[partition] = None
-        return found

@@ -16,7 +16,6 @@ from typing import Any
 from nuncius.broker.background.actors import Consumer, NoSuchConsumer
 from nuncius.broker.delivery.cursor import Cursor
 from nuncius.broker.delivery.pull_requests import Done, PullRequest, PullServices, RepeatableRequests
-from nuncius.broker.delivery.tails import Slice
 from nuncius.broker.errors import NoSuchTopic
 from nuncius.store.calls.moving import ELSEWHERE, MOVED, MoveCall
 from nuncius.store.calls.unread import Unread, UnreadCall
@@ -78,8 +77,8 @@ class Puller:
             if waiting and not self._is_busy:
                 self._look_afresh()
             return
-        while waiting and (found := cursor.take(1)) is not None:
-            self._hand_out(waiting.popleft(), cursor, found)
+        while waiting and (found := cursor.take_one()) is not None:
+            self._hand_out(waiting.popleft(), *found)
         if waiting and not self._is_fetching:
             if not cursor.is_dry:
                 self._is_fetching = True
@@ -109,20 +108,18 @@ class Puller:
             return
         self._is_fetching = False
         if found is not None and self._waiting and not self._is_lost:
-            self._hand_out(self._waiting.popleft(), cursor, found)
+            partition_id, _ = cursor.places[found.partition]
+            self._hand_out(self._waiting.popleft(), partition_id, found.first_offset, found.entries.bodies[0])
         elif found is not None:  # other requests were served meanwhile
             cursor.rewind(found.partition, (cursor.places[found.partition][0], found.first_offset))
         self._serve()
 
     # Handing out
 
-    def _hand_out(self, request: PullRequest, cursor: Cursor, found: Slice) -> None:
+    def _hand_out(self, request: PullRequest, partition_id: int, offset: int, body: bytes) -> None:
         self._under_way += 1
-        done = partial(self._moved, request, found.chunk.entries.bodies[found.start])
-        subscription, partition_id = self.consumer.subscription_id, cursor.places[found.partition][0]
-        self._services.advance(
-            MoveCall(done, subscription, subscription, partition_id, found.next_offset, request.key)
-        )
+        done, me = partial(self._moved, request, body), self.consumer.subscription_id
+        self._services.advance(MoveCall(done, me, me, partition_id, offset + 1, request.key))
 
     def _moved(self, request: PullRequest, body: bytes, result: Any) -> None:
         self._under_way -= 1
