@@ -9,7 +9,7 @@ import asyncpg
 
 from nuncius.broker import Broker, future
 from nuncius.broker.limits import Limits
-from nuncius.broker.model import Batch, Feed, Leased
+from nuncius.broker.model import Feed, Leased, PushedSlice
 from nuncius.store.combiner.combiner import Combiner
 from nuncius.store.driver import Connection
 from racing import until
@@ -135,10 +135,10 @@ class Inbox:
 
     def __init__(self) -> None:
         self.got: list[tuple[int, int, bytes, int, bool]] = []
-        self.batches: list[Batch] = []
+        self.batches: list[PushedSlice] = []
         self.broken: list[Exception] = []
 
-    def push(self, batch: Batch) -> None:
+    def push(self, batch: PushedSlice) -> None:
         self.batches.append(batch)
         for at in range(batch.start, batch.end):
             offset = batch.chunk.entries.first_offset + at

@@ -31,7 +31,7 @@ from nuncius.broker.errors import (
     TakenOver,
 )
 from nuncius.broker.limits import Limits
-from nuncius.broker.model import Batch, Feed, Retention
+from nuncius.broker.model import Feed, PushedSlice, Retention
 from nuncius.store.driver import Connection
 from racing import terminate, until, until_somebody_waits
 
@@ -132,7 +132,7 @@ async def test_everything_is_at_hand(broker: Broker) -> None:
     reads.set()
     inbox = Inbox()
 
-    def push(batch: Batch) -> None:
+    def push(batch: PushedSlice) -> None:
         inbox.push(batch)
         asyncio.get_running_loop().call_soon(reads.clear)  # as a socket does that is full
 

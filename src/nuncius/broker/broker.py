@@ -134,7 +134,7 @@ class Broker:
         self.timed_leases = TimedLeases(store, self.queues, self._listener, self.limits)
         self.timed_leases.on_settled = self.counters.settled
         self.feeds = Feeds(
-            store, self.subscriptions, self._tails, signals, self.topics.order, self._listener, self.limits
+            store, self.subscriptions, self._tails, self.topics.order, self._listener, self.limits
         )
         self.feeds.consumers = self.consumers
         self._transactions = Transactions(store, self.topics, self.queues, self.feeds)

@@ -1,12 +1,12 @@
 """Data classes of the domain, for the broker's callers, in one place."""
 
 from nuncius.broker.clients import FULL, READ_ONLY, Client
+from nuncius.broker.delivery.by_id import IdRequest
 from nuncius.broker.delivery.cursor import Cursor
-from nuncius.broker.delivery.feed import Feed
-from nuncius.broker.delivery.feed_parts import Batch
-from nuncius.broker.delivery.pubsub import Get
+from nuncius.broker.delivery.push import Feed
+from nuncius.broker.delivery.push_parts import PushedSlice
 from nuncius.broker.delivery.subscriptions import Subscription, SubscriptionInfo
-from nuncius.broker.delivery.tails import Chunk, Slice
+from nuncius.broker.delivery.tails import TailChunk, TailSlice
 from nuncius.broker.queues.queue import Queue, QueueInfo
 from nuncius.broker.queues.waiter import Waiter
 from nuncius.broker.topics.topic import PartitionInfo, Publisher, Retention, Topic, TopicInfo
@@ -23,14 +23,12 @@ __all__ = [
     "BY_TIME",
     "FULL",
     "READ_ONLY",
-    "Batch",
-    "Chunk",
     "Client",
     "Cursor",
     "Entries",
     "Feed",
     "Found",
-    "Get",
+    "IdRequest",
     "Leased",
     "Letter",
     "Message",
@@ -38,13 +36,15 @@ __all__ = [
     "Placed",
     "Pressure",
     "Publisher",
+    "PushedSlice",
     "Queue",
     "QueueInfo",
     "Retention",
-    "Slice",
     "Stored",
     "Subscription",
     "SubscriptionInfo",
+    "TailChunk",
+    "TailSlice",
     "Topic",
     "TopicInfo",
     "Transaction",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from nuncius.broker.delivery.send_order import SendOrder, Stretch
+from nuncius.broker.delivery.send_order import SendOrder, SentStretch
 from nuncius.store.calls.publishing import Placed, PublishCall
 
 A, B, OTHER = 1, 2, 3
@@ -39,8 +39,8 @@ def test_stretches() -> None:
     """Entries that follow each other are one stretch, until one of another topic comes."""
     order = watching()
     note(order, (A, 0, 2), (A, 2, 1), (B, 0, 1), (A, 3, 1))
-    assert order.find(A, 1, 0) == Stretch(1, 0, 3)
-    assert order.find(A, 1, 2) == Stretch(1, 0, 3)
+    assert order.find(A, 1, 0) == SentStretch(1, 0, 3)
+    assert order.find(A, 1, 2) == SentStretch(1, 0, 3)
     second, third = order.find(B, 1, 0), order.find(A, 1, 3)
     assert second is not None
     assert third is not None
@@ -53,7 +53,7 @@ def test_entries_of_others_are_between_stretches() -> None:
     """What this node did not store is in no stretch; a look from there finds the next."""
     order = watching()
     note(order, (A, 0, 1), (A, 5, 1))
-    assert order.find(A, 1, 1) == Stretch(2, 5, 6)
+    assert order.find(A, 1, 1) == SentStretch(2, 5, 6)
 
 
 def test_batches_that_are_noted_late() -> None:

@@ -1,4 +1,4 @@
-"""Claims: a durable subscription has one feed at a time, and the latest one to open it has it.
+"""FeedClaims: a durable subscription has one feed at a time, and the latest one to open it has it.
 
 A subscriber that has lost its connection reconnects before its old node has noticed. So the new feed does not
 wait for the old one to end by itself: the old feed is closed, and stores its last acknowledgements first.
@@ -12,18 +12,19 @@ from weakref import WeakValueDictionary
 
 from nuncius.broker.background.listener import Listener
 from nuncius.broker.background.tasks import BackgroundWork
-from nuncius.broker.delivery.feed import Feed
+from nuncius.broker.delivery.push import Feed
 from nuncius.store.errors import StoreError
+from nuncius.store.queries import query
 from nuncius.store.store import Store
 
-CLAIM = "select nuncius.claim_feed($1, $2, $3)"
-RELEASE = "select nuncius.release_feed($1, $2)"
-WANTED = "select subscription_id from nuncius.wanted_feeds($1, $2) subscription_id"
+CLAIM = query("feeds", "claim")
+RELEASE = query("feeds", "release")
+WANTED = query("feeds", "wanted")
 PATIENCE = 10.0  # seconds that another node gets to make way
 AGAIN = 1.0  # seconds between two requests to it
 
 
-class Claims:
+class FeedClaims:
     def __init__(self, store: Store, listener: Listener) -> None:
         self._store = store
         self._listener = listener

@@ -8,7 +8,8 @@ from typing import Any
 from nuncius.broker import future
 from nuncius.broker.background.actors import CONSUMER, Actors, Consumer
 from nuncius.broker.delivery.positions import Positions
-from nuncius.broker.delivery.pull_one import Puller, PullServices
+from nuncius.broker.delivery.pull_one import Puller
+from nuncius.broker.delivery.pull_requests import PullServices
 from nuncius.broker.delivery.tails import Tails
 from nuncius.broker.topics.topics import Topics
 from nuncius.store.calls.unread import recall, unread

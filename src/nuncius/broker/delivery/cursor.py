@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 
-from nuncius.broker.delivery.tails import FETCH, Chunk, Slice, Tails
+from nuncius.broker.delivery.tails import FETCH, TailChunk, Tails, TailSlice
 from nuncius.broker.errors import NoSuchTopic
 from nuncius.broker.topics.topic import Topic
 
@@ -16,7 +16,7 @@ LEAST_AHEAD = 16  # entries to fetch of one partition
 
 Place = tuple[int, int]  # a partition's id, the next offset
 
-Fetched = tuple[Chunk, int] | int | BaseException | None  # a result of `Tails.fetch`, or its failure
+Fetched = tuple[TailChunk, int] | int | BaseException | None  # a result of `Tails.fetch`, or its failure
 
 # For a partition and an offset: the next offset that a look must leave out, if any.
 Bound = Callable[[int, int], int | None]
@@ -82,7 +82,7 @@ class Cursor:
 
     async def next(
         self, limit: int, caller: Hashable = None, gate: AbstractAsyncContextManager[None] | None = None
-    ) -> Slice:
+    ) -> TailSlice:
         """Return the next entries, of one partition. Wait until there are some. Each look goes through the
         gate, if there is one."""
         with self._signals.watching(self.topic.topic_id) as news:
@@ -95,9 +95,9 @@ class Cursor:
                     return found
                 await news.wait()
 
-    async def look_for(self, limit: int, room: int, caller: Hashable = None) -> list[Slice]:
+    async def look_for(self, limit: int, room: int, caller: Hashable = None) -> list[TailSlice]:
         """Return the next entries of all partitions, at most so many, and about so many bytes."""
-        found: list[Slice] = []
+        found: list[TailSlice] = []
         while limit > 0 and room > 0:
             piece = await self.look(limit, caller)
             if piece is None:
@@ -108,7 +108,7 @@ class Cursor:
             room -= piece.size
         return found
 
-    async def look(self, limit: int, caller: Hashable = None, bound: Bound | None = None) -> Slice | None:
+    async def look(self, limit: int, caller: Hashable = None, bound: Bound | None = None) -> TailSlice | None:
         """Return the next entries, of one partition, or None. Entries that the bound excludes are fetched,
         too, for `take_fetched`. A partition that cannot be read fails the look if no other has entries."""
         await self._line_up()
@@ -139,7 +139,7 @@ class Cursor:
             raise failed
         return None
 
-    def take(self, limit: int, bound: Bound | None = None) -> Slice | None:
+    def take(self, limit: int, bound: Bound | None = None) -> TailSlice | None:
         """Return the next entries, of one partition, if they are in memory."""
         for partition in self._line:
             known = self._tails.known(*self.places[partition])
@@ -166,7 +166,7 @@ class Cursor:
             return partition_id, position, known[0].entries.bodies[known[1]]
         return None
 
-    def take_fetched(self, partition: int, end: int, limit: int) -> Slice | None:
+    def take_fetched(self, partition: int, end: int, limit: int) -> TailSlice | None:
         """Return the next entries of this partition below the offset `end`, as far as they are fetched."""
         place = self.places[partition]
         known = self._tails.known(*place)
@@ -209,8 +209,8 @@ class Cursor:
         return zip(partitions, results, strict=True)
 
     def _move(
-        self, partition: int, chunk: Chunk, start: int, limit: int, bound: Bound | None
-    ) -> Slice | None:
+        self, partition: int, chunk: TailChunk, start: int, limit: int, bound: Bound | None
+    ) -> TailSlice | None:
         partition_id, _ = self.places[partition]
         first = chunk.start
         end = min(start + limit, len(chunk.entries.bodies))
@@ -221,7 +221,7 @@ class Cursor:
                 self.places[partition] = (partition_id, excluded)  # retention may have passed what was before
                 return None
         self._pass(partition, partition_id, first + end)
-        return Slice(partition, chunk, start, end)
+        return TailSlice(partition, chunk, start, end)
 
     def _pass(self, partition: int, partition_id: int, position: int) -> None:
         """Go on to this position, and to the back of the line, so that no partition starves the others."""

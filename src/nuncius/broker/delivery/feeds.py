@@ -9,11 +9,10 @@ from functools import partial
 from weakref import WeakValueDictionary
 
 from nuncius.broker.background.listener import Listener
-from nuncius.broker.background.signals import Signals
-from nuncius.broker.delivery.claims import Claims
-from nuncius.broker.delivery.feed import Feed
-from nuncius.broker.delivery.feed_parts import Batch, FeedServices, Settings
+from nuncius.broker.delivery.claims import FeedClaims
 from nuncius.broker.delivery.ordered_feeds import OrderedFeeds
+from nuncius.broker.delivery.push import Feed
+from nuncius.broker.delivery.push_parts import FeedServices, FeedSettings, PushedSlice
 from nuncius.broker.delivery.send_order import SendOrder
 from nuncius.broker.delivery.subscriptions import Subscription, Subscriptions
 from nuncius.broker.delivery.tails import Tails
@@ -22,12 +21,10 @@ from nuncius.broker.observe.consumers import Consumers, leave
 from nuncius.store.calls.acknowledging import Acknowledgement, Acknowledging, Noted, deliver
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreError
+from nuncius.store.queries import query
 from nuncius.store.store import Store
 
-END = (
-    "select nuncius.end_subscriptions(array(select subscription_id from nuncius.subscriptions"
-    " join nuncius.topics using (topic_id) where topic_name = $1 and subscriber_name = $2), $3)"
-)
+END = query("subscriptions", "end")
 
 _Names = tuple[str, str]  # topic, subscriber
 
@@ -38,7 +35,6 @@ class Feeds:
         store: Store,
         subscriptions: Subscriptions,
         tails: Tails,
-        signals: Signals,
         order: SendOrder,
         listener: Listener,
         limits: Limits,
@@ -51,7 +47,6 @@ class Feeds:
         self._services = FeedServices(
             store,
             tails,
-            signals,
             store.combiner("deliver", deliver),
             store.combiner("acknowledge", self._acknowledging.acknowledge),
             limits.retry_delay,
@@ -60,7 +55,7 @@ class Feeds:
         """Where open feeds are counted."""
         self._feeds: set[Feed] = set()
         self._together: WeakValueDictionary[Hashable, OrderedFeeds] = WeakValueDictionary()  # by caller
-        self._claims = Claims(store, listener)
+        self._claims = FeedClaims(store, listener)
         self._users: Counter[_Names] = Counter()  # feeds that are not durable, open or opening
         self._turns: WeakValueDictionary[_Names, asyncio.Lock] = WeakValueDictionary()
 
@@ -68,7 +63,7 @@ class Feeds:
         self,
         topic: str,
         subscriber: str,
-        push: Callable[[Batch], None],
+        push: Callable[[PushedSlice], None],
         *,
         start: str = "latest",
         durable: bool = False,
@@ -86,7 +81,7 @@ class Feeds:
 
         All feeds of a caller together push the entries that this node stored in the order of storing."""
         together = self._together_with(caller)
-        settings = Settings(durable, acknowledged, max(1, prefetch), gate, caller, together)
+        settings = FeedSettings(durable, acknowledged, max(1, prefetch), gate, caller, together)
         begin = partial(self._begin, push, settings, ended)
         if durable:
             return await self._begin_alone(
@@ -127,8 +122,8 @@ class Feeds:
 
     async def _begin(
         self,
-        push: Callable[[Batch], None],
-        settings: Settings,
+        push: Callable[[PushedSlice], None],
+        settings: FeedSettings,
         ended: Callable[[Exception], None] | None,
         subscription: Subscription,
     ) -> Feed:

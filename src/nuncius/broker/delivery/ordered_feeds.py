@@ -12,8 +12,8 @@ from heapq import heapify, heappop, heapreplace
 from typing import Protocol
 
 from nuncius.broker.delivery.cursor import Cursor
-from nuncius.broker.delivery.send_order import SendOrder, Stretch
-from nuncius.broker.delivery.tails import Slice
+from nuncius.broker.delivery.send_order import SendOrder, SentStretch
+from nuncius.broker.delivery.tails import TailSlice
 
 MAX_ENTRIES = 500  # handed over in one go
 MAX_BYTES = 1 << 20
@@ -29,7 +29,7 @@ class OrderedFeed(Protocol):
     def room(self) -> int:
         """Return how many entries the subscriber may get."""
 
-    def give_fetched(self, partition: int, end: int, limit: int) -> Slice | None:
+    def give_fetched(self, partition: int, end: int, limit: int) -> TailSlice | None:
         """Push fetched entries, from the cursor's position to before this offset."""
 
     def wake(self) -> None:
@@ -108,7 +108,7 @@ class OrderedFeeds:
                 heapreplace(line, (following, n, partition, feed))
         return entries < MAX_ENTRIES
 
-    def _next_of(self, feed: OrderedFeed) -> Sequence[tuple[Stretch, int]]:
+    def _next_of(self, feed: OrderedFeed) -> Sequence[tuple[SentStretch, int]]:
         """Return the next stretch of each partition that has one."""
         topic_id = _topic_of(feed)
         latest = self._order.latest(topic_id)

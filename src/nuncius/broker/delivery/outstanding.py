@@ -17,7 +17,7 @@ class Given:
     attempts: int
 
 
-class _Line:
+class _HeldLine:
     """The entries of a partition, in order, from the first one that holds its position back."""
 
     __slots__ = ("end", "held", "passed")
@@ -35,7 +35,7 @@ class Outstanding:
 
     def __init__(self) -> None:
         self._open: dict[Place, Given] = {}  # in the order of pushing
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, _HeldLine] = {}
         self._number = 0
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ class Outstanding:
             self._number += 1
             self._open[partition, each] = Given(self._number, attempts)
         if not attempts:
-            line = self._lines.setdefault(partition, _Line())
+            line = self._lines.setdefault(partition, _HeldLine())
             line.held.extend(offsets)
             line.end = offset + count
 
@@ -116,7 +116,7 @@ class Outstanding:
         return {place: self._open.pop(place) for place in places}
 
     @staticmethod
-    def _advance(line: _Line) -> int:
+    def _advance(line: _HeldLine) -> int:
         held, passed = line.held, line.passed
         while held and held[0] in passed:
             passed.remove(held.popleft())

@@ -16,7 +16,7 @@ from nuncius.store.calls.publishing import Placed, PublishCall
 MAX_STRETCHES = 200_000
 
 
-class Stretch(NamedTuple):
+class SentStretch(NamedTuple):
     """Consecutive entries of a partition with nothing of another topic in between. Those with lower numbers
     were stored earlier."""
 
@@ -25,7 +25,7 @@ class Stretch(NamedTuple):
     end: int
 
 
-class _Line:
+class _SentLine:
     """The stretches of a partition, by offset."""
 
     __slots__ = ("ends", "numbers", "starts")
@@ -43,9 +43,9 @@ class SendOrder:
         self._number = 0
         self._watched: Counter[int] = Counter()  # by topic id: by how many subscriptions
         self._under_way: Counter[int] = Counter()  # by topic id: batches that are sent and not answered
-        self._lines: dict[tuple[int, int], _Line] = {}  # by topic id and partition
+        self._lines: dict[tuple[int, int], _SentLine] = {}  # by topic id and partition
         self._latest: dict[int, int] = {}  # by topic id: the last number
-        self._last: _Line | None = None  # the line that the last stretch is in
+        self._last: _SentLine | None = None  # the line that the last stretch is in
 
     def watch(self, topic_id: int) -> None:
         """Remember the order of this topic's entries from now on, until `unwatch`."""
@@ -94,7 +94,7 @@ class SendOrder:
         """Return the number of the topic's last stretch, or 0."""
         return self._latest.get(topic_id, 0)
 
-    def find(self, topic_id: int, partition: int, position: int) -> Stretch | None:
+    def find(self, topic_id: int, partition: int, position: int) -> SentStretch | None:
         """Return the stretch that contains this offset, or else the next one."""
         line = self._lines.get((topic_id, partition))
         if line is None:
@@ -102,14 +102,14 @@ class SendOrder:
         at = bisect_right(line.ends, position)
         if at == len(line.ends):
             return None
-        return Stretch(line.numbers[at], line.starts[at], line.ends[at])
+        return SentStretch(line.numbers[at], line.starts[at], line.ends[at])
 
     def _add(self, topic_id: int, partition: int, offset: int, count: int) -> None:
         if offset < 0 or count <= 0:  # it had been stored before
             return
         line = self._lines.get((topic_id, partition))
         if line is None:
-            line = self._lines[topic_id, partition] = _Line()
+            line = self._lines[topic_id, partition] = _SentLine()
         self._number += 1
         self._latest[topic_id] = self._number
         if line is self._last and line.ends[-1] == offset:

@@ -16,7 +16,7 @@ from nuncius.broker.background.duties import Duties
 from nuncius.broker.background.listener import Listener
 from nuncius.broker.background.signals import news_before
 from nuncius.broker.delivery.cursor import Cursor
-from nuncius.broker.delivery.tails import Slice, Tails
+from nuncius.broker.delivery.tails import Tails, TailSlice
 from nuncius.broker.errors import AlreadyExists, InvalidInput, NoSuchSubscription, NotFound
 from nuncius.broker.limits import Limits, check_name, check_subscriber
 from nuncius.broker.topics.topics import Topics
@@ -71,7 +71,7 @@ class MemberEntries:
 
     generation: int
     partitions: tuple[int, ...]
-    entries: Sequence[Slice]
+    entries: Sequence[TailSlice]
 
 
 class Groups:

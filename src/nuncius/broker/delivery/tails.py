@@ -27,7 +27,7 @@ PER_CHUNK = 1000
 _start = attrgetter("start")
 
 
-class Chunk:
+class TailChunk:
     """Consecutive entries of a partition. Doors keep their rendered form of them in `rendered`."""
 
     __slots__ = ("end", "entries", "rendered", "start")
@@ -39,11 +39,11 @@ class Chunk:
         self.rendered: dict[str, Any] = {}
 
 
-class Slice(msgspec.Struct, frozen=True, gc=False):
+class TailSlice(msgspec.Struct, frozen=True, gc=False):
     """Entries of a chunk, from index `start` to before `end`."""
 
     partition: int
-    chunk: Chunk
+    chunk: TailChunk
     start: int
     end: int
 
@@ -75,15 +75,15 @@ class Tails:
         self.on_delivery: Callable[[Hashable, int], None] = _ignore
         """Called with the caller and the number of entries that a cursor has delivered."""
         self._max_bytes = max_bytes
-        self._chunks: dict[int, list[Chunk]] = {}  # by partition id, in order of offsets
-        self._oldest: deque[tuple[int, Chunk, int]] = deque()  # partition id, chunk, size
+        self._chunks: dict[int, list[TailChunk]] = {}  # by partition id, in order of offsets
+        self._oldest: deque[tuple[int, TailChunk, int]] = deque()  # partition id, chunk, size
         self._bytes = 0
         self._forgotten = 0  # how often the cache was dropped
         # By partition id, position and version: a reader with a newer version shares no older fetch.
         self._unshared = count()
         self._under_way: dict[tuple[int, int, int], asyncio.Future[Any]] = {}
 
-    def known(self, partition_id: int, position: int) -> tuple[Chunk, int] | None:
+    def known(self, partition_id: int, position: int) -> tuple[TailChunk, int] | None:
         """Return the cached chunk with this offset and the index in it, or None."""
         chunks = self._chunks.get(partition_id)
         if chunks is None:
@@ -93,7 +93,7 @@ class Tails:
 
     async def fetch(
         self, partition_id: int, position: int, version: int | None, caller: Hashable, limit: int = FETCH
-    ) -> tuple[Chunk, int] | int | None:
+    ) -> tuple[TailChunk, int] | int | None:
         """Return the same, fetched if necessary, with up to `limit` entries; None if there is nothing yet, or
         GONE. If retention has passed the position, the chunk begins after it. A fetch that is under way is
         shared if it began at this version of the topic. None: it is not."""
@@ -113,13 +113,15 @@ class Tails:
             return chunk  # type: ignore[no-any-return]
         return chunk, max(0, position - chunk.start)
 
-    async def fetch_one(self, partition_id: int, offset: int, caller: Hashable) -> tuple[Chunk, int] | None:
+    async def fetch_one(
+        self, partition_id: int, offset: int, caller: Hashable
+    ) -> tuple[TailChunk, int] | None:
         """Return exactly this entry, if it still exists. Do not cache it: only its subscriber needs it."""
         found = self.known(partition_id, offset)
         if found is None:
             entries = await self._topics.fetch_now(partition_id, offset, 1, caller)
             if isinstance(entries, Entries) and entries.first_offset == offset:
-                found = Chunk(entries), 0
+                found = TailChunk(entries), 0
         return found
 
     def forget(self) -> None:
@@ -145,12 +147,12 @@ class Tails:
         if not isinstance(entries, Entries):
             done(entries)
             return
-        chunk = Chunk(entries)
+        chunk = TailChunk(entries)
         if forgotten == self._forgotten:
             self._keep(place[0], chunk)
         done(chunk)
 
-    def _keep(self, partition_id: int, chunk: Chunk) -> None:
+    def _keep(self, partition_id: int, chunk: TailChunk) -> None:
         known = self.known(partition_id, chunk.start)
         if known is not None and known[0].end >= chunk.end:
             return

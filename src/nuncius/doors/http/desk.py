@@ -10,7 +10,7 @@ from nuncius.broker.observe.facts import Facts
 from nuncius.broker.observe.paging import Pages
 from nuncius.cluster.members import Members
 from nuncius.doors.http import identity
-from nuncius.doors.http.queue_report.growth import Growth
+from nuncius.doors.http.queue_report.growth import AutomaticGrowth
 from nuncius.doors.http.watching.metrics import Metrics
 
 
@@ -18,7 +18,7 @@ from nuncius.doors.http.watching.metrics import Metrics
 class Desk:
     broker: Broker
     members: Members
-    growth: Growth
+    growth: AutomaticGrowth
     metrics: Metrics
     facts: Facts
     pages: Pages

@@ -23,7 +23,7 @@ from nuncius.doors.http import ring
 from nuncius.doors.http.app import App
 from nuncius.doors.http.connection.watched import WatchedWebSocket
 from nuncius.doors.http.desk import Desk
-from nuncius.doors.http.queue_report.growth import Growth
+from nuncius.doors.http.queue_report.growth import AutomaticGrowth
 from nuncius.doors.http.v1 import routes as v1
 from nuncius.doors.http.watching import connections, consumers, stats
 from nuncius.doors.http.watching.metrics import Metrics
@@ -65,7 +65,7 @@ class HttpDoor:
         self.desk = Desk(
             broker,
             Members(broker.store),
-            Growth(broker, partition_threshold),
+            AutomaticGrowth(broker, partition_threshold),
             Metrics(broker, facts),
             facts,
             Pages(broker),

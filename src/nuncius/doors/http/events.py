@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from nuncius.broker.errors import BrokerError, InvalidInput, StoreError
-from nuncius.broker.model import Cursor, Slice
+from nuncius.broker.model import Cursor, TailSlice
 from nuncius.doors.http.answering import give_up
 from nuncius.doors.http.exchange import Disconnected, Exchange
 from nuncius.doors.http.v1.model import INT64, messages_of
@@ -76,7 +76,7 @@ def _others(cursor: Cursor, confirmed: dict[int, int], partition: int) -> bytes:
     return b"".join(moved)
 
 
-def _events(piece: Slice, others: bytes) -> Iterable[bytes]:
+def _events(piece: TailSlice, others: bytes) -> Iterable[bytes]:
     for message in messages_of(piece.partition, piece.entries):
         yield b"id: %b%d:%d\ndata: %b\n\n" % (
             others,

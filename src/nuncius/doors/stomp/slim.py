@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from nuncius.broker import Broker
-from nuncius.broker.model import Batch, Feed
+from nuncius.broker.model import Feed, PushedSlice
 from nuncius.doors.stomp import slim_codec
 from nuncius.doors.stomp.answers import Answer, Answers
 from nuncius.doors.stomp.background import Background
@@ -182,7 +182,7 @@ class SlimSession:
         )
         self._audience.come(topic)
 
-    def _push(self, head: bytes, batch: Batch) -> None:
+    def _push(self, head: bytes, batch: PushedSlice) -> None:
         bodies = slim_bodies(batch.chunk)[batch.start : batch.end]
         self._carrier.send(head + (END_OF_BODY + head).join(bodies) + END_OF_BODY)
 

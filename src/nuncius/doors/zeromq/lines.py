@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from nuncius.broker.model import Get as Looking
+from nuncius.broker.model import IdRequest
 from nuncius.doors.zeromq.pubsub_codec import Get, Put, Request
 
 _TOGETHER = (Get, Put)
@@ -31,7 +31,7 @@ class Asked:
         self.cost = cost
         self.as_text = as_text
         self.answer: bytes | None = None
-        self.looking: Looking | None = None
+        self.looking: IdRequest | None = None
         self.got: asyncio.Future[None] | None = None  # awaited until the request is answered
 
 

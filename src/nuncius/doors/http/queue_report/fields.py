@@ -15,7 +15,7 @@ ABSENT = "Required fields absent in request"
 NOT_JSON = "The request body is not valid JSON"
 
 
-class Refused(Exception):
+class ReportRefused(Exception):
     """A failure, with the text that the report's clients know."""
 
 
@@ -40,7 +40,7 @@ class Fields(msgspec.Struct, gc=False):
     def topic_of(self) -> str:
         name = text(self.topic_name if self.topic_name is not None else self.topic)
         if "\0" in name:
-            raise Refused("A name has no NUL character")
+            raise ReportRefused("A name has no NUL character")
         return name
 
 
@@ -53,9 +53,9 @@ async def read(exchange: Exchange, most: int) -> Fields:
         try:
             fields = _decode(body)
         except msgspec.ValidationError:
-            raise Refused("The request body is not a JSON object") from None
+            raise ReportRefused("The request body is not a JSON object") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise Refused(NOT_JSON) from None
+            raise ReportRefused(NOT_JSON) from None
     else:
         fields = Fields()
     if exchange.scope["query_string"]:
@@ -69,28 +69,28 @@ async def _body(exchange: Exchange, most: int) -> bytes:
     try:
         return await exchange.body(most)
     except TooLarge as error:
-        raise Refused(str(error)) from None
+        raise ReportRefused(str(error)) from None
 
 
 def text(value: Any) -> str:
     if value is None or value == "":
-        raise Refused(ABSENT)
+        raise ReportRefused(ABSENT)
     if type(value) is not str:
-        raise Refused("A name or a message is a string")
+        raise ReportRefused("A name or a message is a string")
     return value
 
 
 def number(value: Any, wrong: str) -> int:
     """Return an id given as a number or a string of digits. Refuse anything else with the text `wrong`."""
     if value is None or value == "":
-        raise Refused(ABSENT)
+        raise ReportRefused(ABSENT)
     if type(value) is int:
         return value
     if type(value) is str and value.isascii() and value.isdecimal() and len(value) < 12:
         return int(value)
     if type(value) is float and value.is_integer():
         return int(value)
-    raise Refused(wrong)
+    raise ReportRefused(wrong)
 
 
 def partition(value: Any, topic: str) -> int | None:
@@ -103,5 +103,5 @@ def partition(value: Any, topic: str) -> int | None:
     wrong = f"Partition {value} doesn't exist"
     chosen = number(value, wrong)
     if not 0 < chosen <= MAX_ID:
-        raise Refused(wrong)
+        raise ReportRefused(wrong)
     return chosen

@@ -31,7 +31,7 @@ from nuncius.cluster.members import NoSuchBroker
 from nuncius.doors.http import identity
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.exchange import Exchange, Headers
-from nuncius.doors.http.queue_report.fields import Fields, Refused, number, partition, read, text
+from nuncius.doors.http.queue_report.fields import Fields, ReportRefused, number, partition, read, text
 
 SUCCESS = b'{"status":"success"}'
 TOPIC_EXISTS = "Topic already exists"
@@ -49,7 +49,7 @@ _encode = msgspec.json.Encoder().encode
 Endpoint = Callable[[Exchange], Awaitable[None]]
 
 
-class Report:
+class QueueReport:
     def __init__(self, desk: Desk, dialect: Dialect = Dialect.AUTO) -> None:
         self._desk = desk
         self._sentences = dialect.is_in_sentences
@@ -77,7 +77,7 @@ class Report:
         async def endpoint(exchange: Exchange) -> None:
             try:
                 await work(exchange, await read(exchange, most))
-            except (Refused, InvalidInput, CallFailed) as error:
+            except (ReportRefused, InvalidInput, CallFailed) as error:
                 await refuse(exchange, str(error))
             except NotFound:
                 await refuse(exchange, NO_TOPIC)
@@ -95,7 +95,7 @@ class Report:
         try:
             await self._broker.topics.create(name)
         except AlreadyExists:
-            raise Refused(TOPIC_EXISTS) from None
+            raise ReportRefused(TOPIC_EXISTS) from None
         await succeed(exchange, message=f"Topic {name} created successfully")
 
     async def list_topics(self, exchange: Exchange, fields: Fields) -> None:
@@ -124,7 +124,7 @@ class Report:
         body = (fields.message if type(fields.message) is str else text(fields.message)).encode()
         producer = self._producers.known(str(producer_id)) or await self._find_producer(producer_id)
         if producer.topic != topic:
-            raise Refused(NOT_ITS_TOPIC)
+            raise ReportRefused(NOT_ITS_TOPIC)
         self._broker.actors.touch(PRODUCER, producer_id)
         key = identity.check(exchange.header(identity.HEADER))
         chosen = partition(fields.partition, topic)
@@ -142,7 +142,7 @@ class Report:
         try:
             return await self._producers.find(_name(producer_id))
         except NoSuchProducer:
-            raise Refused(NO_PRODUCER) from None
+            raise ReportRefused(NO_PRODUCER) from None
 
     # Consumers
 
@@ -150,13 +150,13 @@ class Report:
         topic = fields.topic_of()
         consumer = await self._broker.actors.register_consumer(topic)
         if consumer is None:
-            raise Refused(NO_TOPIC)
+            raise ReportRefused(NO_TOPIC)
         message = f"Consumer ID {consumer} subscribed to topic {topic}"
         await succeed(exchange, consumer_id=consumer, message=message)
 
     async def consume(self, exchange: Exchange, fields: Fields) -> None:
         if fields.encoding not in (None, "utf-8", BASE64):
-            raise Refused("encoding is utf-8 or base64")
+            raise ReportRefused("encoding is utf-8 or base64")
         consumer = await self._consumer(fields)
         key = identity.check(exchange.header(identity.HEADER))
         consumed, done = future.new()
@@ -164,9 +164,9 @@ class Report:
         try:
             body: bytes | None = await consumed
         except NoSuchConsumer:
-            raise Refused(NO_CONSUMER) from None
+            raise ReportRefused(NO_CONSUMER) from None
         if body is None:
-            raise Refused(NOTHING_LEFT)
+            raise ReportRefused(NOTHING_LEFT)
         as_base64 = fields.encoding == BASE64
         message = b64encode(body).decode() if as_base64 else body.decode(errors="replace")
         if fields.says_topic_name if self._sentences is None else self._sentences:
@@ -187,9 +187,9 @@ class Report:
             try:
                 consumer = await self._consumers.find(_name(consumer_id))
             except NoSuchConsumer:
-                raise Refused(NO_CONSUMER) from None
+                raise ReportRefused(NO_CONSUMER) from None
         if consumer.topic != topic:
-            raise Refused(NOT_SUBSCRIBED)
+            raise ReportRefused(NOT_SUBSCRIBED)
         return consumer
 
     # Brokers
@@ -197,7 +197,7 @@ class Report:
     async def add_broker(self, exchange: Exchange, fields: Fields) -> None:
         port = number(fields.port, "Invalid port")
         if not 0 < port <= MAX_PORT:
-            raise Refused("Invalid port")
+            raise ReportRefused("Invalid port")
         broker = await self._desk.members.add_broker(port)
         await succeed(exchange, broker_id=broker, message=f"Broker ID {broker} created successfully")
 
@@ -206,7 +206,7 @@ class Report:
         try:
             await self._desk.members.remove_broker(broker if broker <= MAX_ID else 0)
         except NoSuchBroker:
-            raise Refused(NO_BROKER) from None
+            raise ReportRefused(NO_BROKER) from None
         await succeed(exchange, message=f"Broker {broker} removed")
 
 

@@ -9,7 +9,7 @@ from nuncius.doors.http.api.operations import operation
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.exchange import Exchange
 from nuncius.doors.http.v1.model import Message, Name, Number, Offset, Time, messages_in
-from nuncius.doors.http.v1.subscriptions import Page, Position
+from nuncius.doors.http.v1.subscriptions import Position, ReadQuery
 
 PATH = "/v1/topics/{topic}/subscriptions/{subscription}/members"
 
@@ -73,7 +73,7 @@ async def leave_group(desk: Desk, topic: Name, subscription: Name, member: Numbe
 
 @operation("GET", f"{PATH}/{{member}}/messages", consumes=True)
 async def read_as_member(
-    desk: Desk, topic: Name, subscription: Name, member: Number, query: Page, exchange: Exchange
+    desk: Desk, topic: Name, subscription: Name, member: Number, query: ReadQuery, exchange: Exchange
 ) -> Portion:
     """Messages of the member's partitions that are not confirmed yet. A request marks the previous batch as
     processed: partitions due to other members move to them."""

@@ -10,7 +10,7 @@ import msgspec
 
 from nuncius.broker.errors import InvalidInput
 from nuncius.broker.limits import NAME_LENGTH, Limits, decode_headers, encode_headers
-from nuncius.broker.model import Entries, Placed, Slice
+from nuncius.broker.model import Entries, Placed, TailSlice
 
 LIMITS = Limits()  # the defaults; a node may be given others
 INT32 = 2**31 - 1
@@ -139,7 +139,7 @@ def messages_of(partition: int, entries: Entries) -> Iterator[Message]:
         )
 
 
-def messages_in(pieces: Iterable[Slice]) -> list[Message]:
+def messages_in(pieces: Iterable[TailSlice]) -> list[Message]:
     return [message for piece in pieces for message in messages_of(piece.partition, piece.entries)]
 
 

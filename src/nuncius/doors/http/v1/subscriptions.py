@@ -76,7 +76,7 @@ class Target(msgspec.Struct, forbid_unknown_fields=True):
     positions: Annotated[list[Position], msgspec.Meta(min_length=1, max_length=1000)] | None = None
 
 
-class Page(msgspec.Struct):
+class ReadQuery(msgspec.Struct):
     limit: Limit = 100
     wait: Wait = 0
 
@@ -112,14 +112,14 @@ async def unsubscribe(desk: Desk, topic: Name, subscription: Name) -> None:
 
 @operation("GET", "/v1/topics/{topic}/subscriptions/{subscription}/messages")
 async def read_subscription(
-    desk: Desk, topic: Name, subscription: Name, query: Page, exchange: Exchange
+    desk: Desk, topic: Name, subscription: Name, query: ReadQuery, exchange: Exchange
 ) -> Messages:
     """Messages that are not confirmed yet. Reading does not move the subscription; confirming does."""
     work = _read(desk, topic, subscription, query, exchange.replies)
     return await exchange.while_connected(work) if query.wait else await work
 
 
-async def _read(desk: Desk, topic: str, subscription: str, page: Page, replies: Replies) -> Messages:
+async def _read(desk: Desk, topic: str, subscription: str, page: ReadQuery, replies: Replies) -> Messages:
     cursor = await desk.broker.subscriptions.cursor(await desk.broker.subscriptions.find(topic, subscription))
     async with replies:  # without a deadline: there is no false "nothing"
         found = await cursor.look_for(page.limit, desk.broker.limits.max_body)

@@ -8,7 +8,7 @@ before it.
 import time
 from itertools import repeat
 
-from nuncius.broker.model import Chunk, Leased
+from nuncius.broker.model import Leased, TailChunk
 from nuncius.doors.stomp.frames.headers import NOTHING, Shown, shown
 from nuncius.doors.stomp.frames.versions import Version, header_line
 
@@ -25,7 +25,7 @@ class Tails:
         self.expires = expires
 
 
-def tails(chunk: Chunk, topic_id: int, partition: int, version: Version) -> Tails:
+def tails(chunk: TailChunk, topic_id: int, partition: int, version: Version) -> Tails:
     kind = f"stomp {version}"
     made: Tails | None = chunk.rendered.get(kind)
     if made is None:
@@ -33,7 +33,7 @@ def tails(chunk: Chunk, topic_id: int, partition: int, version: Version) -> Tail
     return made
 
 
-def _make_tails(chunk: Chunk, topic_id: int, partition: int, version: Version) -> Tails:
+def _make_tails(chunk: TailChunk, topic_id: int, partition: int, version: Version) -> Tails:
     entries = chunk.entries
     known: dict[str | None, Shown] = {None: NOTHING}  # cache, because many entries have the same headers
     frames, expires = [], []
@@ -103,7 +103,7 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def slim_bodies(chunk: Chunk) -> list[bytes]:
+def slim_bodies(chunk: TailChunk) -> list[bytes]:
     """Return the bodies of a chunk without NULs, which the slim dialect cannot carry."""
     made: list[bytes] | None = chunk.rendered.get(NUL_FREE)
     if made is None:

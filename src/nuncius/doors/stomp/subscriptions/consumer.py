@@ -11,7 +11,7 @@ from nuncius.doors.stomp.frames.versions import Version
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Consumer:
+class StompConsumer:
     broker: Broker
     carrier: Carrier
     background: Background

@@ -12,7 +12,7 @@ from nuncius.broker import future
 from nuncius.broker.model import Leased, Queue, Transaction, Waiter
 from nuncius.broker.observe.consumers import Consumed
 from nuncius.doors.stomp.frames.rendering import message_id, message_tail, now_ms, redelivery_lines
-from nuncius.doors.stomp.subscriptions.consumer import Consumer
+from nuncius.doors.stomp.subscriptions.consumer import StompConsumer
 from nuncius.doors.stomp.subscriptions.unacknowledged import Delivery, Unacknowledged
 
 LEASE_SECONDS = 3600.0  # how long to wait for a message before asking again
@@ -22,7 +22,7 @@ LEASE_BYTES = 1 << 20  # at a time, estimated from the last batch
 
 
 class QueueSubscription:
-    def __init__(self, consumer: Consumer, queue: Queue, prefetch: int) -> None:
+    def __init__(self, consumer: StompConsumer, queue: Queue, prefetch: int) -> None:
         self._consumer = consumer
         self._queue = queue
         self._prefetch = prefetch

@@ -14,7 +14,7 @@ from nuncius.doors.stomp.frames.headers import required
 from nuncius.doors.stomp.frames.rendering import message_head
 from nuncius.doors.stomp.frames.versions import Version
 from nuncius.doors.stomp.introduction import Introduction
-from nuncius.doors.stomp.subscriptions.consumer import Consumer
+from nuncius.doors.stomp.subscriptions.consumer import StompConsumer
 from nuncius.doors.stomp.subscriptions.queue_subscription import QueueSubscription
 from nuncius.doors.stomp.subscriptions.topic_subscription import TopicSubscription
 
@@ -29,7 +29,7 @@ AnySubscription = TopicSubscription | QueueSubscription
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SubscribeRequest:
     """The contents of a SUBSCRIBE frame."""
 
     key: str  # the subscription's id within the connection
@@ -47,13 +47,13 @@ class Wish:
         never are."""
         return self.ack == AUTO and self.durable is None
 
-    def is_same_place(self, other: "Wish") -> bool:
+    def is_same_place(self, other: "SubscribeRequest") -> bool:
         return (self.durable, self.destination) == (other.durable, other.destination)
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    wish: Wish
+    wish: SubscribeRequest
     subscription: AnySubscription
 
 
@@ -75,7 +75,7 @@ class Subscribing:
         self._heard: set[Destination] = set()  # of non-durable subscriptions without ACK
         self._sent_to: set[Destination] = set()  # those of `_heard` that the connection has sent to
         self._is_over = False
-        self._pattern = Consumer(
+        self._pattern = StompConsumer(
             broker, carrier, background, caller, ended, self._version, 0, b"", False, False
         )
 
@@ -104,7 +104,7 @@ class Subscribing:
         if self._is_over:
             await subscription.close(GOODBYE)
 
-    async def _open(self, wish: Wish, consumer: Consumer) -> AnySubscription:
+    async def _open(self, wish: SubscribeRequest, consumer: StompConsumer) -> AnySubscription:
         if wish.destination.is_queue:
             queue = await consumer.broker.queues.ensure(wish.destination.name)
             from_queue = QueueSubscription(consumer, queue, wish.prefetch)
@@ -199,7 +199,7 @@ class Subscribing:
                 return "/".join(filter(None, (self._introduction.client_id, frame.headers[other])))
         return None
 
-    def _wish(self, frame: Frame) -> Wish:
+    def _wish(self, frame: Frame) -> SubscribeRequest:
         headers = frame.headers
         text = required(frame, "destination")
         destination = parse(text)
@@ -213,7 +213,7 @@ class Subscribing:
             raise Refused("there are no selectors here: a subscriber gets every message")
         if destination.is_queue and headers.get("durable", "true") not in ("true", "false"):
             raise Refused("a queue keeps its messages; durable is for topics")
-        return Wish(
+        return SubscribeRequest(
             self._key(frame),
             headers.get("id"),
             text,

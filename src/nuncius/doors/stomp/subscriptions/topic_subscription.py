@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from nuncius.broker.errors import InvalidInput
-from nuncius.broker.model import Batch, Feed, Transaction
+from nuncius.broker.model import Feed, PushedSlice, Transaction
 from nuncius.doors.stomp.frames.rendering import Tails, entry_id, now_ms, redelivery_lines, tails
-from nuncius.doors.stomp.subscriptions.consumer import Consumer
+from nuncius.doors.stomp.subscriptions.consumer import StompConsumer
 from nuncius.doors.stomp.subscriptions.unacknowledged import Delivery, Unacknowledged
 
 CATCH_UP_MESSAGES = 1000
@@ -19,7 +19,7 @@ Place = tuple[int, int]  # partition, offset
 
 
 class TopicSubscription:
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: StompConsumer) -> None:
         self._consumer = consumer
         self._unacknowledged: Unacknowledged[Place] = Unacknowledged(cumulative=consumer.is_cumulative)
         self._feed: Feed | None = None
@@ -47,7 +47,7 @@ class TopicSubscription:
 
     # Sending
 
-    def _push(self, batch: Batch) -> None:
+    def _push(self, batch: PushedSlice) -> None:
         if self._is_over:
             return
         consumer, chunk = self._consumer, batch.chunk
@@ -58,7 +58,7 @@ class TopicSubscription:
         else:
             consumer.carrier.send(consumer.head.join([b"", *made.frames[batch.start : batch.end]]))
 
-    def _push_singly(self, batch: Batch, made: Tails) -> None:
+    def _push_singly(self, batch: PushedSlice, made: Tails) -> None:
         consumer, partition = self._consumer, batch.partition
         frames, now = [], now_ms()
         for at in range(batch.start, batch.end):
