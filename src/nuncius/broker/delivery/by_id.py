@@ -23,48 +23,23 @@ class IdServices:
     signals: Signals
 
 
+@dataclass(slots=True, eq=False)
 class IdRequest:
     """A subscriber's request for an id, from its first look to its answer."""
 
-    __slots__ = (
-        "_caller",
-        "_deadline",
-        "_done",
-        "_id",
-        "_is_finished",
-        "_is_looking",
-        "_is_missed",
-        "_services",
-        "_subscriber",
-        "_timer",
-        "_told",
-        "_topic",
-        "_watched",
-    )
-
-    def __init__(
-        self,
-        services: IdServices,
-        topic: str,
-        subscriber: str,
-        entry_id: int,
-        deadline: float | None,
-        done: Callable[[Any], None],
-        caller: Hashable,
-    ) -> None:
-        self._services = services
-        self._topic = topic
-        self._subscriber = subscriber
-        self._id = entry_id
-        self._deadline = deadline  # None: do not wait
-        self._done = done
-        self._caller = caller
-        self._is_looking = False
-        self._is_missed = False  # the topic got new entries during the look
-        self._is_finished = False
-        self._watched: int | None = None  # the topic's id
-        self._told: Found | None = None  # result of the last look
-        self._timer: asyncio.TimerHandle | None = None
+    _services: IdServices
+    _topic: str
+    _subscriber: str
+    _id: int
+    _deadline: float | None  # None: do not wait
+    _done: Callable[[Any], None]
+    _caller: Hashable
+    _is_looking: bool = False
+    _is_missed: bool = False  # the topic got new entries during the look
+    _is_finished: bool = False
+    _watched: int | None = None  # the topic's id
+    _told: Found | None = None  # result of the last look
+    _timer: asyncio.TimerHandle | None = None
 
     def look(self) -> None:
         self._is_looking = True

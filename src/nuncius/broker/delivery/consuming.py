@@ -2,8 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Coroutine
 
 from nuncius.broker import future
 from nuncius.broker.background.actors import CONSUMER, Actors, Consumer
@@ -35,22 +34,17 @@ class Consuming:
             self._forget_consumer,
         )
 
-    def consume_soon(
-        self, consumer: Consumer, done: Callable[[Any], None], *, key: str | None = None
-    ) -> None:
-        """Consume the next message of any partition. `done` gets its body, None if there is none, or an
-        exception. A second request with the same key gets the same message."""
+    async def consume(self, consumer: Consumer, *, key: str | None = None) -> bytes | None:
+        """Consume the next message of any partition. Return its body, or None if there is none. A second
+        request with the same key gets the same message."""
         self._actors.touch(CONSUMER, consumer.consumer_id)
         puller = self._pullers.get(consumer.consumer_id)
         if puller is None or puller.consumer != consumer:
             puller = self._pullers[consumer.consumer_id] = Puller(consumer, self._services)
             self._make_room()
         self._pullers.move_to_end(consumer.consumer_id)
-        puller.ask(done, key)
-
-    async def consume(self, consumer: Consumer, *, key: str | None = None) -> bytes | None:
         consumed, done = future.new()
-        self.consume_soon(consumer, done, key=key)
+        puller.ask(done, key)
         return await consumed  # type: ignore[no-any-return]
 
     def look_again(self) -> None:

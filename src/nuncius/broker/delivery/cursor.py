@@ -118,7 +118,7 @@ class Cursor:
         found = None
         if self._tails.known(*self.places[partitions[0]]) is not None:
             await asyncio.sleep(0)  # let other tasks run: reading from memory may go on for long
-            found = self.take(limit, bound)
+            found = self._take(limit, bound)
             if found is not None:
                 return found
             partitions = list(self._line)
@@ -139,20 +139,16 @@ class Cursor:
             raise failed
         return None
 
-    def take(self, limit: int, bound: Bound | None = None) -> TailSlice | None:
-        """Return the next entries, of one partition, if they are in memory."""
+    def _take(self, limit: int, bound: Bound | None) -> TailSlice | None:
         for partition in self._line:
             known = self._tails.known(*self.places[partition])
-            if known is None:
-                return None
-            found = self._move(partition, *known, limit, bound)
-            if found is not None:
+            found = known and self._move(partition, *known, limit, bound)
+            if known is None or found is not None:
                 return found
         return None
 
     def take_one(self) -> tuple[int, int, bytes] | None:
-        """Return the next entry's partition, offset and body, if it is in memory. Like `take`, for callers
-        that do this for every message."""
+        """Return the next entry's partition id, offset and body, if it is in memory."""
         line = self._line
         for partition in line:
             partition_id, position = self.places[partition]

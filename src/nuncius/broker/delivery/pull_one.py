@@ -18,7 +18,7 @@ from nuncius.broker.delivery.cursor import Cursor
 from nuncius.broker.delivery.pull_requests import Done, PullRequest, PullServices, RepeatableRequests
 from nuncius.broker.errors import NoSuchTopic
 from nuncius.store.calls.moving import ELSEWHERE, MOVED, MoveCall
-from nuncius.store.calls.unread import Unread, UnreadCall
+from nuncius.store.calls.unread import ConsumerCall, Unread
 
 AHEAD = 2000  # entries that are read ahead for a consumer, over all its partitions
 # A partition that was empty at the last look may have entries now, while others never run dry: look again
@@ -174,7 +174,7 @@ class Puller:
         if not self._under_way:
             cursor.forget_dry()  # from here on the store knows better
         done = partial(self._looked, self._numbers)
-        self._services.looking.submit(UnreadCall(done, self.consumer.subscription_id))
+        self._services.looking.submit(ConsumerCall(done, self.consumer.subscription_id))
 
     def _looked(self, number: int, result: Any) -> None:
         self._is_looking = False

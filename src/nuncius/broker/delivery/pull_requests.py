@@ -9,7 +9,7 @@ from nuncius.broker.background.actors import Consumer
 from nuncius.broker.delivery.tails import Tails
 from nuncius.broker.topics.topic import Topic
 from nuncius.store.calls.moving import MoveCall
-from nuncius.store.calls.unread import RecallCall, UnreadCall
+from nuncius.store.calls.unread import ConsumerCall
 from nuncius.store.combiner.combiner import Combiner
 from nuncius.store.errors import StoreUnavailable
 
@@ -22,8 +22,8 @@ class PullServices:
 
     tails: Tails
     advance: Callable[[MoveCall], None]
-    looking: Combiner[UnreadCall]
-    recalling: Combiner[RecallCall]
+    looking: Combiner[ConsumerCall]
+    recalling: Combiner[ConsumerCall]
     find_topic: Callable[[str], Awaitable[Topic]]
     start: Callable[[Coroutine[None, None, None]], None]
     forget: Callable[[int], None]
@@ -67,7 +67,7 @@ class RepeatableRequests:
         """Deliver again what an earlier request with this key got, or else enter the request."""
         assert request.key is not None
         done = partial(self._recalled, request)
-        self._services.recalling.submit(RecallCall(done, self._consumer.subscription_id, request.key))
+        self._services.recalling.submit(ConsumerCall(done, self._consumer.subscription_id, request.key))
 
     def _recalled(self, request: PullRequest, known: Any) -> None:
         if isinstance(known, Exception):

@@ -54,7 +54,7 @@ class Deliveries:
             answering = asyncio.current_task()
             assert answering is not None
             delivery.task = asyncio.get_running_loop().create_task(
-                self._deliver_counted(delivery, cursor, answering, subscription.subscription_id)
+                self._deliver(delivery, cursor, answering, subscription.subscription_id)
             )
         return packets.Done(packet.request)
 
@@ -122,23 +122,20 @@ class Deliveries:
                 delivery.task.cancel()
         self._deliveries.clear()
 
-    async def _deliver_counted(
+    async def _deliver(
         self, delivery: _Delivery, cursor: Cursor, answering: "asyncio.Task[Packet]", subscription_id: int
     ) -> None:
         with self._broker.consumers.of_subscription(subscription_id):
-            await self._deliver(delivery, cursor, answering)
-
-    async def _deliver(self, delivery: _Delivery, cursor: Cursor, answering: "asyncio.Task[Packet]") -> None:
-        try:
-            await asyncio.wait([answering])  # entries come after the answer to Attach
-            while True:
-                while delivery.credit <= 0:
-                    delivery.credited.clear()
-                    await delivery.credited.wait()
-                found = await cursor.next(min(BATCH, delivery.credit), self._wire, self._wire.replies)
-                delivery.credit -= found.end - found.start
-                answer = wire_entries(delivery.request, found.partition, found.entries)
-                self._wire.send(native.encode(answer))
-        except Exception as error:
-            self._drop(delivery)
-            self._wire.send(native.encode(error_packet(delivery.request, error)))
+            try:
+                await asyncio.wait([answering])  # entries come after the answer to Attach
+                while True:
+                    while delivery.credit <= 0:
+                        delivery.credited.clear()
+                        await delivery.credited.wait()
+                    found = await cursor.next(min(BATCH, delivery.credit), self._wire, self._wire.replies)
+                    delivery.credit -= found.end - found.start
+                    answer = wire_entries(delivery.request, found.partition, found.entries)
+                    self._wire.send(native.encode(answer))
+            except Exception as error:
+                self._drop(delivery)
+                self._wire.send(native.encode(error_packet(delivery.request, error)))

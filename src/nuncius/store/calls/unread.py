@@ -22,25 +22,19 @@ class Unread(msgspec.Struct, frozen=True, gc=False):
     positions: list[int]
 
 
-class UnreadCall(Call):
-    __slots__ = ("subscription_id",)
+class ConsumerCall(Call):
+    """A look for a consumer: where it has something unread, or what its request with a key got."""
 
-    def __init__(self, done: Callable[[Any], None], subscription_id: int) -> None:
-        super().__init__(done, subscription_id, None, 1, PER_CALL, True)
-        self.subscription_id = subscription_id
-
-
-class RecallCall(Call):
     __slots__ = ("request_key", "subscription_id")
 
-    def __init__(self, done: Callable[[Any], None], subscription_id: int, request_key: str) -> None:
+    def __init__(self, done: Callable[[Any], None], subscription_id: int, request_key: str = "") -> None:
         super().__init__(done, subscription_id, None, 1, PER_CALL, True)
         self.subscription_id = subscription_id
         self.request_key = request_key
 
 
-async def unread(connection: Connection, calls: Sequence[UnreadCall], _: bool) -> list[Any]:
-    """Carries out a batch. Results: Unread or NO_SUBSCRIPTION."""
+async def unread(connection: Connection, calls: Sequence[ConsumerCall], _: bool) -> list[Any]:
+    """Carry out a batch. Results: Unread or NO_SUBSCRIPTION."""
     results: list[Unread | int] = [NO_SUBSCRIPTION] * len(calls)
     for request, partitions, ids, positions in await connection.fetch(
         UNREAD, [call.subscription_id for call in calls]
@@ -49,8 +43,8 @@ async def unread(connection: Connection, calls: Sequence[UnreadCall], _: bool) -
     return results
 
 
-async def recall(connection: Connection, calls: Sequence[RecallCall], _: bool) -> list[Any]:
-    """Carries out a batch. Results: (partition, offset), or None where the key is new. The offset is -1 if
+async def recall(connection: Connection, calls: Sequence[ConsumerCall], _: bool) -> list[Any]:
+    """Carry out a batch. Results: (partition, offset), or None where the key is new. The offset is -1 if
     retention has removed the entry."""
     results: list[tuple[int, int] | None] = [None] * len(calls)
     for request, partition, offset in await connection.fetch(

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from nuncius.broker import future
 from nuncius.broker.background.actors import (
     MAX_ID,
     PRODUCER,
@@ -159,10 +158,8 @@ class QueueReport:
             raise ReportRefused("encoding is utf-8 or base64")
         consumer = await self._consumer(fields)
         key = identity.check(exchange.header(identity.HEADER))
-        consumed, done = future.new()
-        self._broker.consuming.consume_soon(consumer, done, key=key)
         try:
-            body: bytes | None = await consumed
+            body = await self._broker.consuming.consume(consumer, key=key)
         except NoSuchConsumer:
             raise ReportRefused(NO_CONSUMER) from None
         if body is None:
