@@ -154,18 +154,6 @@ async def test_retention_passes_a_consumer(broker: Broker, second: Broker) -> No
     assert await broker.consuming.consume(who) is None
 
 
-async def test_a_seek_is_seen(broker: Broker) -> None:
-    """A consumer is a subscription: it can be sent back."""
-    await publish(broker, 3)
-    who = await consumer(broker)
-    assert await drain(broker, who, 1) == [b"0", b"1", b"2"]
-    subscription = await broker.subscriptions.find("t", f"http-consumer-{who.consumer_id}")
-    await broker.positions.seek_earliest(subscription)
-    assert await broker.consuming.consume(who) == b"0"
-    await broker.positions.seek(subscription, {1: 2})
-    assert await drain(broker, who, 1) == [b"2"]
-
-
 async def test_a_consumer_that_ends(broker: Broker) -> None:
     """Its requests fail, the ones that wait too."""
     await publish(broker, 3)
@@ -267,7 +255,7 @@ async def test_another_node_has_it_meanwhile(broker: Broker, connection: Connect
 
 
 async def test_a_partition_that_cannot_be_read(broker: Broker) -> None:
-    """Others are read first; if none of them has anything, the trouble is told."""
+    """Others are read first; if none of them has anything, the trouble is told. So it is to a reader."""
     await broker.topics.create("t", 2)
     await broker.topics.publish("t", [b"a"], partition=1)
     await broker.topics.publish("t", [b"b"], partition=2)
@@ -276,6 +264,13 @@ async def test_a_partition_that_cannot_be_read(broker: Broker) -> None:
     assert await broker.consuming.consume(who) == b"b"
     with pytest.raises(StoreUnavailable):
         await broker.consuming.consume(who)
+    sue = await broker.subscriptions.subscribe("t", "sue", start="earliest")
+    reader = await broker.subscriptions.cursor(sue)
+    piece = await reader.look(10)
+    assert piece is not None
+    assert piece.entries.bodies == [b"b"]
+    with pytest.raises(StoreUnavailable):
+        await reader.look(10)
     broker.topics.elsewhere = None
     assert await broker.consuming.consume(who) == b"a"
 

@@ -43,16 +43,6 @@ async def test_a_reader_begins_after_what_is_confirmed(broker: Broker) -> None:
     assert await read(await broker.subscriptions.cursor(found), 2) == [b"2", b"3"]
 
 
-async def test_a_reader_waits(broker: Broker) -> None:
-    """At the end of a topic a reader waits for what comes."""
-    sue = await broker.subscriptions.subscribe("news", "sue")
-    reader = await broker.subscriptions.cursor(sue)
-    reading = start(read(reader, 1))
-    await until(lambda: readers(broker) == 1)
-    await broker.topics.publish("news", [b"x"])
-    assert await reading == [b"x"]
-
-
 async def test_no_more_than_asked_for(broker: Broker) -> None:
     """A reader never gives more entries at a time than asked for, however many partitions have some."""
     await broker.topics.create("news", 4)
@@ -84,17 +74,6 @@ async def test_partitions_take_turns(broker: Broker) -> None:
     reader = await broker.subscriptions.cursor(sue)
     first = [(await reader.next(10)).partition for _ in range(3)]
     assert 2 in first
-
-
-async def test_purged_entries_are_passed_over(broker: Broker) -> None:
-    """A reader goes on with what retention and purges leave."""
-    sue = await broker.subscriptions.subscribe("news", "sue")
-    reader = await broker.subscriptions.cursor(sue)
-    await broker.topics.publish("news", [b"0", b"1"])
-    await broker.topics.purge("news")
-    await broker.topics.publish("news", [b"2"])
-    entries = (await reader.next(10)).entries
-    assert (entries.first_offset, entries.bodies) == (2, [b"2"])
 
 
 async def test_confirm_errors(broker: Broker) -> None:
@@ -139,23 +118,6 @@ async def test_what_ended_is_named(broker: Broker) -> None:
     await broker.topics.delete("news")
     with pytest.raises(NoSuchTopic, match="'news' was deleted"):
         await reader.find_places()
-
-
-async def test_new_partitions_are_read(broker: Broker, connection: Connection) -> None:
-    """A reader finds partitions that are added while it reads."""
-    sue = await broker.subscriptions.subscribe("news", "sue")
-    reading = start((await broker.subscriptions.cursor(sue)).next(10))
-    await until(lambda: readers(broker) == 1)
-    async with connection.transaction():
-        await connection.execute("update nuncius.topics set partition_count = 2")
-        await connection.execute(
-            "insert into nuncius.partitions (topic_id, partition) select topic_id, 2 from nuncius.topics"
-        )
-        await connection.execute("select pg_notify('nuncius', 'c')")
-    await broker.topics.publish("news", [b"x"], partition=2)
-    async with asyncio.timeout(60):
-        piece = await reading
-    assert (piece.partition, piece.entries.bodies) == (2, [b"x"])
 
 
 async def test_lists(broker: Broker) -> None:
