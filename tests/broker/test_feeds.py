@@ -22,7 +22,7 @@ from broker.acknowledging import (
 from broker.inside import everything, start
 from nuncius.broker import Broker, future
 from nuncius.broker.background import listener
-from nuncius.broker.delivery import claims
+from nuncius.broker.delivery.push import claims
 from nuncius.broker.errors import (
     InvalidInput,
     NoSuchSubscription,

@@ -12,9 +12,9 @@ from nuncius.broker.background.siblings import Siblings
 from nuncius.broker.background.signals import Signals
 from nuncius.broker.clients import Clients
 from nuncius.broker.delivery.consuming import Consuming
-from nuncius.broker.delivery.feeds import Feeds
 from nuncius.broker.delivery.positions import Positions
 from nuncius.broker.delivery.pubsub import PubSub
+from nuncius.broker.delivery.push.feeds import Feeds
 from nuncius.broker.delivery.shared import Groups
 from nuncius.broker.delivery.subscriptions import Subscriptions
 from nuncius.broker.delivery.tails import Tails

@@ -3,8 +3,8 @@
 from nuncius.broker.clients import FULL, READ_ONLY, Client
 from nuncius.broker.delivery.by_id import IdRequest
 from nuncius.broker.delivery.cursor import Cursor
-from nuncius.broker.delivery.push import Feed
-from nuncius.broker.delivery.push_parts import PushedSlice
+from nuncius.broker.delivery.push.feed import Feed
+from nuncius.broker.delivery.push.parts import PushedSlice
 from nuncius.broker.delivery.subscriptions import Subscription, SubscriptionInfo
 from nuncius.broker.delivery.tails import TailChunk, TailSlice
 from nuncius.broker.queues.queue import Queue, QueueInfo

@@ -1,11 +1,10 @@
 """Consuming one message at a time, for consumers that cannot acknowledge: the consumers of this node."""
 
-import asyncio
 from collections import OrderedDict
-from collections.abc import Coroutine
 
 from nuncius.broker import future
 from nuncius.broker.background.actors import CONSUMER, Actors, Consumer
+from nuncius.broker.background.tasks import BackgroundWork
 from nuncius.broker.delivery.positions import Positions
 from nuncius.broker.delivery.pull_one import Puller
 from nuncius.broker.delivery.pull_requests import PullServices
@@ -23,14 +22,14 @@ class Consuming:
     ) -> None:
         self._actors = actors
         self._pullers: OrderedDict[int, Puller] = OrderedDict()  # the longest silent first
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = BackgroundWork()
         self._services = PullServices(
             tails,
             positions.advance,
             store.combiner("unread", unread),
             store.combiner("recall", recall),
             topics.existing,
-            self._start,
+            self._background.start,
             self._forget_consumer,
         )
 
@@ -53,13 +52,7 @@ class Consuming:
             puller.begin_anew()
 
     async def drain(self) -> None:
-        while self._tasks:
-            await asyncio.wait(self._tasks)
-
-    def _start(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        await self._background.drain()
 
     def _forget_consumer(self, consumer_id: int) -> None:
         self._actors.consumers.forget(str(consumer_id))

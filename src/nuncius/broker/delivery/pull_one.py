@@ -18,7 +18,7 @@ from nuncius.broker.delivery.cursor import Cursor
 from nuncius.broker.delivery.pull_requests import Done, PullRequest, PullServices, RepeatableRequests
 from nuncius.broker.errors import NoSuchTopic
 from nuncius.store.calls.moving import ELSEWHERE, MOVED, MoveCall
-from nuncius.store.calls.unread import ConsumerCall, Unread
+from nuncius.store.calls.unread import ConsumerCall
 
 AHEAD = 2000  # entries that are read ahead for a consumer, over all its partitions
 # A partition that was empty at the last look may have entries now, while others never run dry: look again
@@ -98,10 +98,6 @@ class Puller:
     async def _fetch(self, cursor: Cursor) -> None:
         try:
             found = await cursor.look(1)
-        except NoSuchTopic:
-            self._is_fetching = False
-            self._fail(self._gone())
-            return
         except Exception as error:  # no other partition had anything
             self._is_fetching = False
             self._fail(error)
@@ -143,6 +139,8 @@ class Puller:
 
     def _fail(self, error: Exception) -> None:
         self._is_lost = True
+        if isinstance(error, NoSuchTopic):
+            error = self._gone()
         waiting, self._waiting = self._waiting, deque()
         for request in waiting:
             request.done(error)
@@ -163,7 +161,7 @@ class Puller:
             topic = await self._services.find_topic(self.consumer.topic)
         except Exception as error:
             self._is_looking = False
-            self._fail(self._gone() if isinstance(error, NoSuchTopic) else error)
+            self._fail(error)
         else:
             self._cursor = Cursor(self._services.tails, topic, ahead=AHEAD)
             self._look(self._cursor)
@@ -179,11 +177,11 @@ class Puller:
     def _looked(self, number: int, result: Any) -> None:
         self._is_looking = False
         cursor = self._cursor
-        if cursor is None or not isinstance(result, Unread):
+        if cursor is None or not isinstance(result, list):
             self._fail(result if isinstance(result, Exception) else self._gone())
             return
         self._looked_for = number
-        self._look_at = self._loop.time() + LOOK_SECONDS + LOOK_SECONDS_EACH * len(result.partitions)
-        for partition, *place in zip(result.partitions, result.partition_ids, result.positions, strict=True):
-            cursor.resume(partition, *place)
+        self._look_at = self._loop.time() + LOOK_SECONDS + LOOK_SECONDS_EACH * len(result)
+        for place in result:
+            cursor.resume(*place)
         self._serve()

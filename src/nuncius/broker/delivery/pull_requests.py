@@ -29,13 +29,11 @@ class PullServices:
     forget: Callable[[int], None]
 
 
+@dataclass(slots=True, eq=False)
 class PullRequest:
-    __slots__ = ("done", "key", "number")
-
-    def __init__(self, done: Done, key: str | None) -> None:
-        self.done = done
-        self.key = key
-        self.number = 0
+    done: Done
+    key: str | None
+    number: int = 0
 
 
 class RepeatableRequests:

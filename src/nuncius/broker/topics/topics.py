@@ -11,7 +11,7 @@ import asyncpg
 from nuncius.broker import future
 from nuncius.broker.background.listener import Listener
 from nuncius.broker.background.signals import Signals, news_before
-from nuncius.broker.delivery.send_order import SendOrder
+from nuncius.broker.delivery.push.send_order import SendOrder
 from nuncius.broker.errors import AlreadyExists, InvalidInput, NoSuchTopic
 from nuncius.broker.limits import (
     Limits,

@@ -4,8 +4,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from nuncius.store.calls.moving import NO_SUBSCRIPTION, PER_CALL
 from nuncius.store.combiner.combiner import Call
 from nuncius.store.driver import Connection
@@ -14,12 +12,7 @@ UNREAD = "select request, partitions, partition_ids, positions from nuncius.unre
 RECALL = "select request, partition, entry_offset from nuncius.find_consumed($1, $2)"
 
 
-class Unread(msgspec.Struct, frozen=True, gc=False):
-    """The partitions where a subscription may have something unread, and where it stands in them."""
-
-    partitions: list[int]
-    partition_ids: list[int]
-    positions: list[int]
+Unread = list[tuple[int, int, int]]
 
 
 class ConsumerCall(Call):
@@ -34,12 +27,13 @@ class ConsumerCall(Call):
 
 
 async def unread(connection: Connection, calls: Sequence[ConsumerCall], _: bool) -> list[Any]:
-    """Carry out a batch. Results: Unread or NO_SUBSCRIPTION."""
+    """Carry out a batch. Results: NO_SUBSCRIPTION, or the places where the subscription may have something
+    unread: (partition, partition id, position)."""
     results: list[Unread | int] = [NO_SUBSCRIPTION] * len(calls)
     for request, partitions, ids, positions in await connection.fetch(
         UNREAD, [call.subscription_id for call in calls]
     ):
-        results[request - 1] = Unread(partitions or [], ids or [], positions or [])
+        results[request - 1] = list(zip(partitions or (), ids or (), positions or (), strict=True))
     return results
 
 

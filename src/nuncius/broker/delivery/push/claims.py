@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from nuncius.broker.background.listener import Listener
 from nuncius.broker.background.tasks import BackgroundWork
-from nuncius.broker.delivery.push import Feed
+from nuncius.broker.delivery.push.feed import Feed
 from nuncius.store.errors import StoreError
 from nuncius.store.queries import query
 from nuncius.store.store import Store

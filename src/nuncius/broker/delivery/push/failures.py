@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from nuncius.broker.delivery.outstanding import Place
+from nuncius.broker.delivery.push.outstanding import Place
 
 
 class Failures:

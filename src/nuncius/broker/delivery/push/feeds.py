@@ -9,11 +9,11 @@ from functools import partial
 from weakref import WeakValueDictionary
 
 from nuncius.broker.background.listener import Listener
-from nuncius.broker.delivery.claims import FeedClaims
-from nuncius.broker.delivery.ordered_feeds import OrderedFeeds
-from nuncius.broker.delivery.push import Feed
-from nuncius.broker.delivery.push_parts import FeedServices, FeedSettings, PushedSlice
-from nuncius.broker.delivery.send_order import SendOrder
+from nuncius.broker.delivery.push.claims import FeedClaims
+from nuncius.broker.delivery.push.feed import Feed
+from nuncius.broker.delivery.push.ordered_feeds import OrderedFeeds
+from nuncius.broker.delivery.push.parts import FeedServices, FeedSettings, PushedSlice
+from nuncius.broker.delivery.push.send_order import SendOrder
 from nuncius.broker.delivery.subscriptions import Subscription, Subscriptions
 from nuncius.broker.delivery.tails import Tails
 from nuncius.broker.limits import Limits

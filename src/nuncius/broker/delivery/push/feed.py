@@ -13,8 +13,8 @@ from contextlib import nullcontext
 from functools import partial
 
 from nuncius.broker.delivery.cursor import Cursor
-from nuncius.broker.delivery.push_ledger import FeedLedger
-from nuncius.broker.delivery.push_parts import FeedServices, FeedSettings, PushedSlice
+from nuncius.broker.delivery.push.ledger import FeedLedger
+from nuncius.broker.delivery.push.parts import FeedServices, FeedSettings, PushedSlice
 from nuncius.broker.delivery.subscriptions import Subscription
 from nuncius.broker.delivery.tails import TailSlice
 from nuncius.broker.errors import TakenOver

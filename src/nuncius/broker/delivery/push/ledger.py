@@ -7,9 +7,9 @@ from typing import Any
 
 from nuncius.broker import future
 from nuncius.broker.delivery.cursor import Cursor
-from nuncius.broker.delivery.failures import Failures
-from nuncius.broker.delivery.outstanding import Given, Outstanding, Place
-from nuncius.broker.delivery.push_parts import FeedServices, FeedSettings
+from nuncius.broker.delivery.push.failures import Failures
+from nuncius.broker.delivery.push.outstanding import Given, Outstanding, Place
+from nuncius.broker.delivery.push.parts import FeedServices, FeedSettings
 from nuncius.broker.delivery.subscriptions import Subscription
 from nuncius.broker.delivery.tails import TailSlice
 from nuncius.broker.queues.leases import clean

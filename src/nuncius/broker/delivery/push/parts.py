@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from nuncius.broker.delivery.ordered_feeds import OrderedFeeds
+from nuncius.broker.delivery.push.ordered_feeds import OrderedFeeds
 from nuncius.broker.delivery.tails import Tails, TailSlice
 from nuncius.store.calls.acknowledging import AcknowledgeCall, DeliverCall
 from nuncius.store.combiner.combiner import Combiner

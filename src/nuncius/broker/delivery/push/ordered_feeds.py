@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING
 
-from nuncius.broker.delivery.send_order import SendOrder, SentStretch
+from nuncius.broker.delivery.push.send_order import SendOrder, SentStretch
 
 if TYPE_CHECKING:
-    from nuncius.broker.delivery.push import Feed
+    from nuncius.broker.delivery.push.feed import Feed
 
 MAX_ENTRIES = 500  # handed over in one go
 MAX_BYTES = 1 << 20
