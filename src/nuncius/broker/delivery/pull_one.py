@@ -28,7 +28,7 @@ LOOK_SECONDS_EACH = 0.01
 
 
 class Puller:
-    """Serves the requests of one consumer in their order."""
+    """The requests of one consumer, served in their order."""
 
     def __init__(self, consumer: Consumer, services: PullServices) -> None:
         self.consumer = consumer

@@ -25,7 +25,7 @@ class PullServices:
     looking: Combiner[ConsumerCall]
     recalling: Combiner[ConsumerCall]
     find_topic: Callable[[str], Awaitable[Topic]]
-    start: Callable[[Coroutine[None, None, None]], None]
+    start: Callable[[Coroutine[None, None, None]], object]
     forget: Callable[[int], None]
 
 

@@ -79,8 +79,8 @@ class Tails:
         self._oldest: deque[tuple[int, TailChunk, int]] = deque()  # partition id, chunk, size
         self._bytes = 0
         self._forgotten = 0  # how often the cache was dropped
-        # By partition id, position and version: a reader with a newer version shares no older fetch.
         self._unshared = count()
+        # By partition id, position and version: a reader with a newer version shares no older fetch.
         self._under_way: dict[tuple[int, int, int], asyncio.Future[Any]] = {}
 
     def known(self, partition_id: int, position: int) -> tuple[TailChunk, int] | None:
