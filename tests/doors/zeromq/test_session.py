@@ -325,7 +325,7 @@ async def test_large_answers_behind_one_that_waits(node: Node, ann: Peer) -> Non
             await client.send(b"g ann news 0")
         for _ in range(50):
             await ann.ask("g ann empty 99")
-        assert node.broker.pubsub._services.getting.rows < 70  # noqa: SLF001
+        assert node.broker.pubsub._getting.rows < 70  # noqa: SLF001
         assert await ann.ask("p bob empty 1 at last") == "a 1"
         assert await client.receive() == [b"a 0 at last"]
         for _ in range(6):

@@ -15,19 +15,12 @@ from nuncius.store.calls.sequences import NOT_SUBSCRIBED, TOO_MUCH, Found, GetCa
 from nuncius.store.combiner.combiner import Combiner
 
 
-@dataclass(frozen=True, slots=True)
-class IdServices:
-    """Services that the requests of a node share."""
-
-    getting: Combiner[GetCall]
-    signals: Signals
-
-
 @dataclass(slots=True, eq=False)
 class IdRequest:
     """A subscriber's request for an id, from its first look to its answer."""
 
-    _services: IdServices
+    _getting: Combiner[GetCall]
+    _signals: Signals
     _topic: str
     _subscriber: str
     _id: int
@@ -44,9 +37,7 @@ class IdRequest:
     def look(self) -> None:
         self._is_looking = True
         self._is_missed = False
-        self._services.getting.submit(
-            GetCall(self._looked, self._caller, self._topic, self._subscriber, self._id)
-        )
+        self._getting.submit(GetCall(self._looked, self._caller, self._topic, self._subscriber, self._id))
 
     def leave(self) -> None:
         """Answer a waiting request now, with its latest result."""
@@ -90,10 +81,10 @@ class IdRequest:
 
     def _watch(self, topic_id: int | None) -> None:
         if self._watched is not None:
-            self._services.signals.unwatch(self._watched, self._wake)
+            self._signals.unwatch(self._watched, self._wake)
         self._watched = topic_id
         if topic_id is not None:
-            self._services.signals.watch(topic_id, self._wake)
+            self._signals.watch(topic_id, self._wake)
 
     def _finish(self, result: Any) -> None:
         self._is_finished = True

@@ -10,7 +10,7 @@ from typing import Any
 
 from nuncius.broker.background.listener import Listener
 from nuncius.broker.background.signals import Signals
-from nuncius.broker.delivery.by_id import IdRequest, IdServices
+from nuncius.broker.delivery.by_id import IdRequest
 from nuncius.broker.delivery.subscriptions import Subscriptions
 from nuncius.broker.errors import InvalidInput
 from nuncius.broker.limits import Limits, check_bodies, check_name, check_not_of_job, check_subscriber
@@ -40,7 +40,7 @@ class PubSub:
         self._listener = listener
         self._limits = limits
         self._publishing = store.combiner("publish in turn", self._publish_batch)
-        self._services = IdServices(store.combiner("get", get), signals)
+        self._getting = store.combiner("get", get)
         self._allowed: set[str] = set()
 
     def _check(self, kind: str, name: str) -> None:
@@ -116,6 +116,6 @@ class PubSub:
         if not 0 <= wait <= MAX_WAIT:
             raise InvalidInput(f"wait up to {MAX_WAIT:g} seconds")
         deadline = asyncio.get_running_loop().time() + wait if wait else None
-        request = IdRequest(self._services, topic, subscriber, entry_id, deadline, done, caller)
+        request = IdRequest(self._getting, self._signals, topic, subscriber, entry_id, deadline, done, caller)
         request.look()
         return request

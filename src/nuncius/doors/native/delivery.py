@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from nuncius.broker import Broker
+from nuncius.broker.background.tasks import BackgroundWork
 from nuncius.broker.errors import InvalidInput, NotFound
 from nuncius.broker.model import Cursor, Subscription
 from nuncius.doors.native.convert import wire_entries
@@ -35,7 +36,7 @@ class Deliveries:
         self._wire = wire
         self._deliveries: dict[int, _Delivery] = {}
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = BackgroundWork()
 
     async def attach(self, packet: packets.Attach) -> Packet:
         if packet.request in self._deliveries or packet.credit < 1:
@@ -82,9 +83,7 @@ class Deliveries:
             or packet.subscription not in (0, subscription.subscription_id)
             or packet.partition > len(subscription.topic.partition_ids)
         ):
-            task = asyncio.get_running_loop().create_task(self._confirm_later(packet, answer))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._background.start(self._confirm_later(packet, answer))
         else:
             self._confirm(subscription, packet, answer)
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
 from nuncius.broker.background.listener import Listener
+from nuncius.broker.background.signals import news_before
 from nuncius.broker.background.tasks import BackgroundWork
 from nuncius.broker.delivery.push.feed import Feed
 from nuncius.store.errors import StoreError
@@ -53,9 +54,7 @@ class FeedClaims:
         free = self._free[subscription_id] = asyncio.Event()
         try:
             while not await self._claim(subscription_id, force=loop.time() >= deadline):
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(AGAIN):
-                        await free.wait()
+                await news_before(loop.time() + AGAIN, free)
                 free.clear()
         finally:
             del self._free[subscription_id]

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from functools import partial
 
+from nuncius.broker.background.signals import news_before
 from nuncius.broker.delivery.cursor import Cursor
 from nuncius.broker.delivery.push.ledger import FeedLedger
 from nuncius.broker.delivery.push.parts import FeedServices, FeedSettings, PushedSlice
@@ -196,7 +197,5 @@ class Feed(FeedLedger):
         """Wait for new entries, for an acknowledgement, or for the next retry."""
         if self._failures.next_at is None or self.room() <= 0:
             await self._wake.wait()
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(self._failures.next_at):
-                await self._wake.wait()
+        else:
+            await news_before(self._failures.next_at, self._wake)
