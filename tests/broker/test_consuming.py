@@ -7,7 +7,7 @@ import pytest
 
 from broker.acknowledging import asked, gate_fetches
 from nuncius.broker import Broker
-from nuncius.broker.background.actors import Consumer, NoSuchConsumer
+from nuncius.broker.background.actors import NoSuchConsumer, NumberedConsumer
 from nuncius.broker.delivery import consuming, pull_one
 from nuncius.broker.model import Topic
 from nuncius.store.calls.fetching import FetchCall
@@ -39,7 +39,7 @@ class Away:
         call.done(self._answer)
 
 
-async def consumer(broker: Broker, topic: str = "t") -> Consumer:
+async def consumer(broker: Broker, topic: str = "t") -> NumberedConsumer:
     number = await broker.actors.register_consumer(topic)
     return await broker.actors.consumers.find(str(number))
 
@@ -51,7 +51,7 @@ async def publish(broker: Broker, count: int, topic: str = "t") -> list[bytes]:
     return bodies
 
 
-async def drain(broker: Broker, who: Consumer, readers: int = 8) -> list[bytes]:
+async def drain(broker: Broker, who: NumberedConsumer, readers: int = 8) -> list[bytes]:
     """Everything there is, with several requests at a time; ends when one finds nothing."""
     taken: list[bytes] = []
 

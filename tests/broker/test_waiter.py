@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from nuncius.broker.queues.waiter import Line, Waiter
+from nuncius.broker.queues.waiter import Waiter, WaitingLine
 from nuncius.store.calls.putting import Letter
 
 
 @pytest.fixture
-def stand(line: Line) -> Callable[..., Waiter]:
+def stand(line: WaitingLine) -> Callable[..., Waiter]:
     """Adds a reader to the line."""
 
     def add(receiver: int, context: int = 0) -> Waiter:
@@ -23,11 +23,13 @@ def stand(line: Line) -> Callable[..., Waiter]:
 
 
 @pytest.fixture
-def line() -> Line:
-    return Line()
+def line() -> WaitingLine:
+    return WaitingLine()
 
 
-def test_what_is_for_one_receiver_concerns_nobody_else(line: Line, stand: Callable[..., Waiter]) -> None:
+def test_what_is_for_one_receiver_concerns_nobody_else(
+    line: WaitingLine, stand: Callable[..., Waiter]
+) -> None:
     """However many wait, only those are looked at whom a message may fit, in order of arrival."""
     _, first, _, answered, second = stand(7), stand(8), stand(0), stand(8, context=3), stand(8)
     assert list(line.candidates(Letter(b"", receiver=8))) == [first, answered, second]
@@ -35,14 +37,14 @@ def test_what_is_for_one_receiver_concerns_nobody_else(line: Line, stand: Callab
 
 
 def test_what_is_for_anyone_concerns_all_but_who_waits_for_an_answer(
-    line: Line, stand: Callable[..., Waiter]
+    line: WaitingLine, stand: Callable[..., Waiter]
 ) -> None:
     """An answer is for the one who asked, so who waits for one gets nothing that is for anyone."""
     first, _, second = stand(7), stand(8, context=3), stand(0)
     assert list(line.candidates(Letter(b""))) == [first, second]
 
 
-def test_who_leaves_the_line_is_forgotten(line: Line, stand: Callable[..., Waiter]) -> None:
+def test_who_leaves_the_line_is_forgotten(line: WaitingLine, stand: Callable[..., Waiter]) -> None:
     """Nothing is kept of readers who have gone."""
     waiters = [stand(7), stand(7, context=3), stand(0)]
     assert list(line) == waiters

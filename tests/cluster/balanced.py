@@ -9,13 +9,13 @@ from typing import Any
 from cluster.http_caller import Caller
 from cluster.scripted_manager import ScriptedManager, managers
 from nuncius.cluster.balancer.balancer import Balancer
-from nuncius.cluster.members import Member
+from nuncius.cluster.members import ClusterMember
 
 NOW = datetime.datetime.now(datetime.UTC)
 
 
-def member(role: str, port: int, *, alive: bool = True) -> Member:
-    return Member(port, "127.0.0.1", port, 1, (role,), None, 1, False, NOW, NOW, alive, 0)
+def member(role: str, port: int, *, alive: bool = True) -> ClusterMember:
+    return ClusterMember(port, "127.0.0.1", port, 1, (role,), None, 1, False, NOW, NOW, alive, 0)
 
 
 class World:

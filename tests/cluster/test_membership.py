@@ -9,7 +9,7 @@ import pytest
 from cluster.inside import node
 from nuncius.broker import Broker
 from nuncius.broker.errors import InvalidInput
-from nuncius.cluster.members import Member, Members, NoSuchBroker
+from nuncius.cluster.members import ClusterMember, ClusterMembers, NoSuchBroker
 from nuncius.cluster.placement import Placement
 from nuncius.cluster.watching import Watch
 from nuncius.store.driver import Connection
@@ -29,8 +29,8 @@ async def store(dsn: str) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-def members(store: Store) -> Members:
-    return Members(store)
+def members(store: Store) -> ClusterMembers:
+    return ClusterMembers(store)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ async def brokers_of(placement: Placement, topic_id: int) -> set[int | None]:
     return set((await placement.route(topic_id)).brokers)
 
 
-async def test_numbers(members: Members) -> None:
+async def test_numbers(members: ClusterMembers) -> None:
     """Brokers are counted from 1, whatever else is there, and keep their number over restarts."""
     await members.enter(HOST, 5000, 0, ("balancer",))
     first = await members.enter(HOST, 1000, 41, ("broker",))
@@ -67,7 +67,7 @@ async def test_numbers(members: Members) -> None:
     assert [m.roles for m in await members.everybody()] == [("balancer",), ("broker",), ("writer", "broker")]
 
 
-async def test_a_store_moves(members: Members) -> None:
+async def test_a_store_moves(members: ClusterMembers) -> None:
     """A broker is known by its own store, wherever it starts."""
     first = await members.enter(HOST, 1000, 41, ("broker",), 2)
     await members.enter(HOST, 1100, 42, ("broker",))
@@ -75,7 +75,7 @@ async def test_a_store_moves(members: Members) -> None:
     assert [(m.broker_id, m.port, m.store_id) for m in await members.everybody()] == [(1, 1100, 2)]
 
 
-async def test_silence(connection: Connection, members: Members) -> None:
+async def test_silence(connection: Connection, members: ClusterMembers) -> None:
     """A node that is not heard for a while is not alive; one that says goodbye is not listed, at once."""
     first = await members.enter(HOST, 1000, 41, ("broker",))
     second = await members.enter(HOST, 1100, 42, ("broker",))
@@ -99,7 +99,9 @@ async def life(dsn: str) -> AsyncIterator[Connection]:
     await opened.close()
 
 
-async def test_a_silent_node_that_lives(connection: Connection, members: Members, life: Connection) -> None:
+async def test_a_silent_node_that_lives(
+    connection: Connection, members: ClusterMembers, life: Connection
+) -> None:
     """A silent node stays in the list as long as its lock is held; when that is free, the node has ended, and
     the list and the activity of brokers know it no more."""
     silent = await members.enter(HOST, 1000, 41, ("broker",), holder=HOLDER)
@@ -122,7 +124,7 @@ async def is_free(connection: Connection) -> bool:
     return held == 0
 
 
-async def test_a_silent_node_is_heard_again(connection: Connection, members: Members) -> None:
+async def test_a_silent_node_is_heard_again(connection: Connection, members: ClusterMembers) -> None:
     """A node whose lock is free but which is heard has not ended: it is about to take its lock again."""
     node_id = await members.enter(HOST, 1000, 41, ("broker",), holder=HOLDER)
     assert [m.port for m in await members.everybody()] == [1000]
@@ -132,7 +134,7 @@ async def test_a_silent_node_is_heard_again(connection: Connection, members: Mem
     assert [(m.port, m.broker_id) for m in await members.everybody()] == [(1000, 1)]
 
 
-async def test_a_broker_with_a_store_is_waited_for(connection: Connection, members: Members) -> None:
+async def test_a_broker_with_a_store_is_waited_for(connection: Connection, members: ClusterMembers) -> None:
     """A broker with a store of its own stays in the list when it has ended, because its entries are there."""
     killed = await members.enter(HOST, 1000, 41, ("broker",), 2, holder=HOLDER)
     stopped = await members.enter(HOST, 1100, 42, ("broker",), 3, holder=HOLDER + 1)
@@ -141,7 +143,7 @@ async def test_a_broker_with_a_store_is_waited_for(connection: Connection, membe
     assert [(m.port, m.is_alive) for m in await members.everybody()] == [(1000, False), (1100, False)]
 
 
-async def test_a_balancer_has_no_lock(connection: Connection, members: Members) -> None:
+async def test_a_balancer_has_no_lock(connection: Connection, members: ClusterMembers) -> None:
     """A node without a lock has ended after a minute of silence."""
     balancer = await members.enter(HOST, 5000, 0, ("balancer",))
     await forget(connection, balancer)
@@ -150,7 +152,7 @@ async def test_a_balancer_has_no_lock(connection: Connection, members: Members) 
     assert await members.everybody() == []
 
 
-async def test_numbers_are_given_again(connection: Connection, members: Members) -> None:
+async def test_numbers_are_given_again(connection: Connection, members: ClusterMembers) -> None:
     """A broker that has ended keeps its number for its return, until another broker starts: then that one
     has it. Restarts under ever new addresses burn no numbers."""
     ended = await members.enter(HOST, 999, 40, ("broker",))
@@ -165,7 +167,7 @@ async def test_numbers_are_given_again(connection: Connection, members: Members)
     assert [(m.broker_id, m.port) for m in await members.everybody()] == [(1, 999), (2, 2000), (3, 1024)]
 
 
-async def test_adding_one_that_has_ended(members: Members) -> None:
+async def test_adding_one_that_has_ended(members: ClusterMembers) -> None:
     """A broker that has ended and is added by its port is waited for, under its number."""
     ended = await members.enter(HOST, 1000, 41, ("broker",))
     await members.leave(ended, 41)
@@ -187,7 +189,7 @@ async def test_a_killed_node_is_forgotten(dsn: str, connection: Connection) -> N
         await until(lambda: list(other.participant.router.forwarding.members) == [1])
 
 
-async def test_one_of_several_processes_leaves(members: Members) -> None:
+async def test_one_of_several_processes_leaves(members: ClusterMembers) -> None:
     """A node with several processes is there as long as the one that is known."""
     first = await members.enter(HOST, 1000, 41, ("broker",))
     assert await members.enter(HOST, 1000, 42, ("broker",)) == first
@@ -195,7 +197,9 @@ async def test_one_of_several_processes_leaves(members: Members) -> None:
     assert [m.is_alive for m in await members.everybody()] == [True]
 
 
-async def test_added_before_it_starts(connection: Connection, members: Members, placement: Placement) -> None:
+async def test_added_before_it_starts(
+    connection: Connection, members: ClusterMembers, placement: Placement
+) -> None:
     """A broker may be counted on before it starts; it is given nothing until then."""
     assert await members.add_broker(1000) == 1
     topic_id = await topic(connection, 2)
@@ -204,7 +208,7 @@ async def test_added_before_it_starts(connection: Connection, members: Members, 
     assert await brokers_of(placement, topic_id) == {1}
 
 
-async def test_added_on_another_host(members: Members) -> None:
+async def test_added_on_another_host(members: ClusterMembers) -> None:
     """A broker is found by its port wherever it is, and first where it is looked for."""
     await members.enter("far", 1000, 41, ("broker",))
     assert await members.add_broker(1000) == 1
@@ -212,7 +216,7 @@ async def test_added_on_another_host(members: Members) -> None:
     assert await members.add_broker(1000) == 2
 
 
-async def test_no_broker(members: Members) -> None:
+async def test_no_broker(members: ClusterMembers) -> None:
     """A node that is something else is not counted on, and is given nothing."""
     await members.enter(HOST, 6001, 41, ("reader",))
     with pytest.raises(InvalidInput, match="the node at port 6001 is no broker"):
@@ -222,7 +226,9 @@ async def test_no_broker(members: Members) -> None:
     assert await members.add_broker(6001) == 1
 
 
-async def test_only_healthy_ones(connection: Connection, members: Members, placement: Placement) -> None:
+async def test_only_healthy_ones(
+    connection: Connection, members: ClusterMembers, placement: Placement
+) -> None:
     """Silent, removed and departed brokers get no new partitions, and lose those of the common store."""
     ids = [await members.enter(HOST, 1000 + n, 41, ("broker",)) for n in range(4)]
     await members.enter(HOST, 7001, 41, ("writer",))
@@ -241,7 +247,7 @@ async def test_only_healthy_ones(connection: Connection, members: Members, place
 
 
 async def test_the_silent_are_not_chosen(
-    connection: Connection, members: Members, placement: Placement
+    connection: Connection, members: ClusterMembers, placement: Placement
 ) -> None:
     """Of healthy brokers those get partitions that were heard a moment ago; if there are none, the others."""
     ids = [await members.enter(HOST, 1000 + n, 41, ("broker",)) for n in range(2)]
@@ -257,7 +263,9 @@ async def test_the_silent_are_not_chosen(
     assert await brokers_of(placement, topic_id) == {1}
 
 
-async def test_what_has_entries_stays(connection: Connection, members: Members, placement: Placement) -> None:
+async def test_what_has_entries_stays(
+    connection: Connection, members: ClusterMembers, placement: Placement
+) -> None:
     """An empty partition goes to the store of its broker; one with entries stays where they are, and the
     broker serves it there."""
     await members.enter(HOST, 1000, 41, ("broker",), 2)
@@ -271,7 +279,7 @@ async def test_what_has_entries_stays(connection: Connection, members: Members, 
     assert (await placement.route(topic_id)).brokers == (1, 1)  # there is nobody else
 
 
-async def test_tidying(connection: Connection, members: Members, placement: Placement) -> None:
+async def test_tidying(connection: Connection, members: ClusterMembers, placement: Placement) -> None:
     """Nodes that were silent for a day and have nothing are forgotten, and claims nobody repeats."""
     await members.enter(HOST, 1000, 41, ("broker",))
     await placement.route(await topic(connection, 1))
@@ -289,7 +297,7 @@ async def test_tidying(connection: Connection, members: Members, placement: Plac
 
 async def test_a_node_that_was_forgotten(dsn: str, connection: Connection) -> None:
     """It enters again by itself, and others hear of it."""
-    heard: list[tuple[Member, ...]] = []
+    heard: list[tuple[ClusterMember, ...]] = []
     async with node(dsn, "broker", port=1000) as made:
         made.participant.on_members = lambda members: heard.append(tuple(members))
         await connection.execute("delete from nuncius.nodes")
@@ -310,7 +318,7 @@ async def test_the_store_is_away(dsn: str, broker: Broker, caplog: pytest.LogCap
         await until(lambda: "a look at the cluster failed by a fault of ours" in caplog.text)
 
 
-class Said(Members):
+class Said(ClusterMembers):
     """A table of nodes that is nothing but a list of who said and asked what."""
 
     def __init__(self) -> None:
@@ -333,7 +341,7 @@ class Said(Members):
         self.words.append(f"{node_id} is there")
         return True
 
-    async def everybody(self) -> list[Member]:
+    async def everybody(self) -> list[ClusterMember]:
         self.words.append("who is?")
         return []
 
@@ -346,7 +354,7 @@ async def test_the_store_is_back() -> None:
     before it looks who is missing."""
     table = Said()
 
-    async def heard(members: Sequence[Member]) -> None:
+    async def heard(members: Sequence[ClusterMember]) -> None:
         assert not members
 
     watches = [Watch(table, heard, 0.05) for _ in range(2)]
@@ -365,7 +373,7 @@ async def shares(connection: Connection) -> list[tuple[int, int]]:
     return [tuple(row) for row in rows]
 
 
-async def test_rebalancing(connection: Connection, members: Members, placement: Placement) -> None:
+async def test_rebalancing(connection: Connection, members: ClusterMembers, placement: Placement) -> None:
     """Partitions move back to brokers that came back: as few as give every broker an equal share."""
     await members.enter(HOST, 1000, 41, ("broker",))
     topic_id = await topic(connection, 10)
@@ -382,7 +390,7 @@ async def test_rebalancing(connection: Connection, members: Members, placement: 
 
 
 async def test_rebalancing_leaves_stores_alone(
-    connection: Connection, members: Members, placement: Placement
+    connection: Connection, members: ClusterMembers, placement: Placement
 ) -> None:
     """A partition in a broker's own store stays with that broker and does not count; a partition of the
     common store may be served by that broker."""
@@ -399,7 +407,7 @@ async def test_rebalancing_leaves_stores_alone(
 
 
 async def test_rebalancing_with_nobody(
-    members: Members, placement: Placement, connection: Connection
+    members: ClusterMembers, placement: Placement, connection: Connection
 ) -> None:
     """Without a healthy broker everything stays as it is."""
     await members.enter(HOST, 1000, 41, ("broker",))

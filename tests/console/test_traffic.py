@@ -8,7 +8,7 @@ import pytest
 from nuncius.broker import Broker
 from nuncius.broker.observe.facts import Facts
 from nuncius.broker.observe.facts_page import Wish
-from nuncius.cluster.members import Members
+from nuncius.cluster.members import ClusterMembers
 from nuncius.console.nodes import CONNECTIONS, STATS, Answer, NodeDoesNotAnswer, Nodes
 from nuncius.console.pages.clients import page_of
 from nuncius.console.parts.words import NONE
@@ -88,7 +88,7 @@ async def test_nodes_are_asked(broker: Broker, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("nuncius.console.nodes.FRESH_SECONDS", 3600.0)
     door = HttpDoor(broker)
     port = await door.open("127.0.0.1", 0)
-    members = Members(broker.store)
+    members = ClusterMembers(broker.store)
     await members.enter("127.0.0.1", port, 1, ["writer"])
     await members.enter("127.0.0.1", 9, 1, ["reader"])
     nodes = Nodes(Facts(broker).cluster)

@@ -3,7 +3,7 @@
 import asyncpg
 import pytest
 
-from nuncius.store.calls.exchanging import Exchange, ExchangeCall, is_take
+from nuncius.store.calls.exchanging import ExchangeCall, PutsAndTakes, is_take
 from nuncius.store.calls.putting import Letter, MissingQueues, PutCall, Stored
 from nuncius.store.calls.taking import Again, Message, TakeCall
 from nuncius.store.combiner.combiner import Detour
@@ -33,7 +33,7 @@ async def test_a_take_sees_what_is_put_with_it(connection: Connection) -> None:
         taking(jobs),
         taking(jobs, receiver=7),
     ]
-    first, second, anyones, own = await Exchange().carry_out(connection, calls, False)
+    first, second, anyones, own = await PutsAndTakes().carry_out(connection, calls, False)
     assert bodies(anyones) == [b"x"]
     assert bodies(own) == [b"y"]
     assert [anyones[0].message_id, own[0].message_id] == [*first.ids, *second.ids]
@@ -43,7 +43,7 @@ async def test_a_take_sees_what_is_put_with_it(connection: Connection) -> None:
 async def test_what_was_there_comes_first(connection: Connection) -> None:
     """Order is that of the queue, not of the call: by priority, and by age within one."""
     jobs = await queue(connection)
-    exchange = Exchange()
+    exchange = PutsAndTakes()
     await exchange.carry_out(connection, [putting(jobs, b"old", Letter(b"urgent", 9))], False)
     new, taken = await exchange.carry_out(connection, [putting(jobs, b"new"), taking(jobs, limit=2)], False)
     assert isinstance(new, Stored)
@@ -61,7 +61,7 @@ async def test_one_of_both_is_refused(connection: Connection) -> None:
         taking(jobs + 1),
         taking(jobs),
     ]
-    lost, stored, nothing, taken = await Exchange().carry_out(connection, calls, False)
+    lost, stored, nothing, taken = await PutsAndTakes().carry_out(connection, calls, False)
     assert lost == nothing == MissingQueues((jobs + 1,))
     assert isinstance(stored, Stored)
     assert bodies(taken) == [b"x"]
@@ -83,7 +83,7 @@ async def test_one_of_both_is_busy(
     await other.execute("begin")
     await other.execute(f"select nuncius.{procedure}", jobs)
     await connection.execute("set lock_timeout = '1ms'")
-    results = await Exchange().carry_out(connection, [putting(jobs, b"x"), taking(jobs)], False)
+    results = await PutsAndTakes().carry_out(connection, [putting(jobs, b"x"), taking(jobs)], False)
     assert [type(each) if isinstance(each, Stored) else each for each in results] == expected
     await other.execute("rollback")
     await other.close()
@@ -93,7 +93,7 @@ async def test_a_stalled_reader(connection: Connection) -> None:
     """What is put is stored, and stays for who reads."""
     jobs = await queue(connection)
     calls: list[ExchangeCall] = [putting(jobs, b"x"), taking(jobs, stalled=True)]
-    stored, nothing = await Exchange().carry_out(connection, calls, False)
+    stored, nothing = await PutsAndTakes().carry_out(connection, calls, False)
     assert isinstance(stored, Stored)
     assert nothing is Again.STALLED
     assert await connection.fetchval("select count(*) from nuncius.messages") == 1
@@ -102,7 +102,7 @@ async def test_a_stalled_reader(connection: Connection) -> None:
 async def test_all_or_nothing(connection: Connection) -> None:
     """When a message cannot be stored, nothing is taken either: the batch is tried in parts then."""
     jobs = await queue(connection)
-    exchange = Exchange()
+    exchange = PutsAndTakes()
     await exchange.carry_out(connection, [putting(jobs, b"old")], False)
     with pytest.raises(asyncpg.DataError):
         await exchange.carry_out(

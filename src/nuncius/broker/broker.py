@@ -27,7 +27,7 @@ from nuncius.broker.queues.queues import Queues
 from nuncius.broker.queues.timed_leases import TimedLeases
 from nuncius.broker.topics.publishers import Publishers
 from nuncius.broker.topics.topics import Topics
-from nuncius.broker.transactions import Transaction, Transactions
+from nuncius.broker.transactions import Transaction, TransactionRunner
 from nuncius.store.connector import SILENCE_SECONDS
 from nuncius.store.pressure import Pressure
 from nuncius.store.store import Store
@@ -137,7 +137,7 @@ class Broker:
             store, self.subscriptions, self._tails, self.topics.order, self._listener, self.limits
         )
         self.feeds.consumers = self.consumers
-        self._transactions = Transactions(store, self.topics, self.queues, self.feeds)
+        self._transactions = TransactionRunner(store, self.topics, self.queues, self.feeds)
         self.pubsub = PubSub(store, self.subscriptions, signals, self._listener, self.limits)
         self.actors = Actors(store)
         self.consuming = Consuming(store, self.topics, self._tails, self.actors, self.positions)

@@ -14,7 +14,7 @@ from nuncius.broker.transactions import Transaction
 from nuncius.store.calls.fetching import Entries
 from nuncius.store.calls.publishing import Placed
 from nuncius.store.calls.putting import Letter, Stored
-from nuncius.store.calls.sequences import Found, Turn
+from nuncius.store.calls.sequences import Turn
 from nuncius.store.calls.taking import BY_PRIORITY, BY_TIME, Leased, Message
 from nuncius.store.pressure import Pressure
 

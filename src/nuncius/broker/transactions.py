@@ -30,7 +30,7 @@ AT_A_TIME = POOL_SIZE // 2  # a transaction may wait for a lock, and other work 
 class Transaction:
     """Steps collected for one commit. Nothing happens before `commit_soon`; to abort, drop the object."""
 
-    def __init__(self, transactions: "Transactions") -> None:
+    def __init__(self, transactions: "TransactionRunner") -> None:
         self._transactions = transactions
         self._steps = 0
         self._bytes = 0
@@ -97,7 +97,7 @@ class Transaction:
             log.exception("a caller failed on its answer")
 
 
-class Transactions:
+class TransactionRunner:
     def __init__(self, store: Store, topics: Topics, queues: Queues, feeds: Feeds) -> None:
         self._store = store
         self._topics = topics

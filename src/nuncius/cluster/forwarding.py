@@ -14,7 +14,7 @@ import asyncpg
 from nuncius.broker.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from nuncius.cluster.link.codec import Send
 from nuncius.cluster.link.link import Forward, Link
-from nuncius.cluster.members import Member
+from nuncius.cluster.members import ClusterMember
 
 NO_BROKER = "no broker answers; nothing was stored"
 LOST_BROKER = "the broker was lost, and no other answers; the entries may be stored"
@@ -37,7 +37,7 @@ class Followed:
 class Forwarding:
     def __init__(self) -> None:
         self.links: dict[int, Link] = {}  # by broker id
-        self.members: dict[int, Member] = {}
+        self.members: dict[int, ClusterMember] = {}
         self._brokers_of_stores: dict[int, int] = {}
         self._links_made = itertools.count(1)
         self._name = secrets.token_hex(6)
@@ -51,7 +51,7 @@ class Forwarding:
         self.look: Callable[[], Awaitable[None]]
         """Calls `learn` with the current members."""
 
-    def learn(self, members: Iterable[Member]) -> None:
+    def learn(self, members: Iterable[ClusterMember]) -> None:
         """Update members and connections. Called once a second."""
         self.members = {m.broker_id: m for m in members if m.broker_id is not None}
         self._brokers_of_stores = {m.store_id: n for n, m in self.members.items() if m.store_id != 1}

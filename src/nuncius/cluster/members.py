@@ -15,7 +15,7 @@ class NoSuchBroker(NotFound):
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ClusterMember:
     node_id: int
     host: str
     port: int
@@ -34,7 +34,7 @@ class Member:
         return self.broker_id is not None and self.is_alive and not self.removed
 
 
-class Members:
+class ClusterMembers:
     def __init__(self, store: Store, silence: float = SILENCE) -> None:
         self._store = store
         self.silence = silence
@@ -70,11 +70,11 @@ class Members:
     async def leave(self, node_id: int, link_port: int) -> None:
         await self._store.query("select nuncius.leave_node($1, $2)", node_id, link_port)
 
-    async def everybody(self) -> list[Member]:
+    async def everybody(self) -> list[ClusterMember]:
         rows = await self._store.query("select * from nuncius.list_nodes($1)", self.silence)
-        return [Member(**{**row, "roles": tuple(row["roles"])}) for row in rows]
+        return [ClusterMember(**{**row, "roles": tuple(row["roles"])}) for row in rows]
 
-    async def brokers(self) -> list[Member]:
+    async def brokers(self) -> list[ClusterMember]:
         """Return the brokers that can be given partitions, and those that were."""
         return [member for member in await self.everybody() if member.broker_id is not None]
 

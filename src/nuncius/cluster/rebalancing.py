@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from nuncius.cluster.members import Member
+from nuncius.cluster.members import ClusterMember
 from nuncius.cluster.placement import Placement
 
 log = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ class Rebalancing:
         self._brokers: frozenset[int | None] = frozenset()
         self._due: float | None = None
 
-    async def look(self, members: Sequence[Member]) -> None:
+    async def look(self, members: Sequence[ClusterMember]) -> None:
         """Rebalance if it is time. Every node tries; the first one moves partitions."""
         now = asyncio.get_running_loop().time()
         brokers = frozenset(member.broker_id for member in members if member.may_be_given_more)

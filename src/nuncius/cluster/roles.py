@@ -8,7 +8,7 @@ import asyncpg
 
 from nuncius.broker import Broker
 from nuncius.cluster.link.server import LinkServer
-from nuncius.cluster.members import Member, Members
+from nuncius.cluster.members import ClusterMember, ClusterMembers
 from nuncius.cluster.own_store import OwnStore
 from nuncius.cluster.placement import Placement
 from nuncius.cluster.rebalancing import Rebalancing
@@ -40,14 +40,14 @@ class Participant:
         self._broker = broker
         self._roles = roles
         self._wanted_port = link_port
-        self.members = Members(broker.store)
+        self.members = ClusterMembers(broker.store)
         self.placement = Placement(broker.store, self.members.silence)
         self.own = None if own_store is None else OwnStore(own_store, broker)
         self.server = LinkServer(broker, self.own)
         self.router = Router(broker, self.placement, is_broker=BROKER in roles, own=self.own)
         self.watch = Watch(self.members, self._heard, pulse)
         self.router.forwarding.look = self.watch.look
-        self.on_members: Callable[[Sequence[Member]], None] = lambda members: None
+        self.on_members: Callable[[Sequence[ClusterMember]], None] = lambda members: None
         self._link_port = 0
         self._catalogue = -1
         self._looks = 0
@@ -89,7 +89,7 @@ class Participant:
         if self.own is not None:
             await self.own.close()
 
-    async def _heard(self, members: Sequence[Member]) -> None:
+    async def _heard(self, members: Sequence[ClusterMember]) -> None:
         self.router.forwarding.learn(members)
         self.on_members(members)
         catalogue = self._broker.catalogue

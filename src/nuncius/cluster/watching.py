@@ -8,7 +8,7 @@ from functools import partial
 
 import asyncpg
 
-from nuncius.cluster.members import Member, Members
+from nuncius.cluster.members import ClusterMember, ClusterMembers
 from nuncius.store.errors import StoreError
 
 log = logging.getLogger(__name__)
@@ -19,8 +19,8 @@ PULSE_SECONDS = 1.0
 class Watch:
     def __init__(
         self,
-        members: Members,
-        heard: Callable[[Sequence[Member]], Awaitable[None]],
+        members: ClusterMembers,
+        heard: Callable[[Sequence[ClusterMember]], Awaitable[None]],
         seconds: float = PULSE_SECONDS,
     ) -> None:
         self._members = members

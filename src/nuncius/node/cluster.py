@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from nuncius.broker import Broker
 from nuncius.cluster.balancer.balancer import Balancer
-from nuncius.cluster.members import Member, Members
+from nuncius.cluster.members import ClusterMember, ClusterMembers
 from nuncius.cluster.role_names import BALANCER
 from nuncius.cluster.roles import Participant
 from nuncius.cluster.watching import Watch
@@ -66,10 +66,10 @@ async def serve_balancer(settings: NodeSettings, announce: Announce) -> None:
     try:
         async with giving_up(stop, store.give_up), _balancing(settings) as (balancer, port):
 
-            async def heard(members: Sequence[Member]) -> None:
+            async def heard(members: Sequence[ClusterMember]) -> None:
                 balancer.learn(members)
 
-            watch = Watch(Members(store), heard)
+            watch = Watch(ClusterMembers(store), heard)
             balancer.look = watch.look
             await watch.begin(_address(settings), port, 0, settings.roles)
             with announce({"http": Endpoint(settings.host, port)}):

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from broker.acknowledging import Inbox, ack, subscriber
 from nuncius.broker import Broker, future
-from nuncius.broker.background.actors import Consumer
-from nuncius.broker.model import Cursor, Feed, Found, Subscription
+from nuncius.broker.background.actors import NumberedConsumer
+from nuncius.broker.model import Cursor, Feed, FoundEntry, Subscription
 from racing import until
 
 TOPIC, NAME = "news", "sue"
@@ -186,7 +186,7 @@ class Consumed(Surface):
 
     waits = False
     confirms_alone = True
-    consumer: Consumer
+    consumer: NumberedConsumer
 
     async def begin(self, before: Surface | None) -> None:
         if isinstance(before, Consumed):
@@ -221,11 +221,11 @@ class AskedById(Surface):
         _, last_id = await self.broker.pubsub.subscribe(TOPIC, NAME)
         self.id = last_id + 1
 
-    async def _get(self, entry_id: int, wait: float) -> Found:
+    async def _get(self, entry_id: int, wait: float) -> FoundEntry:
         got, done = future.new()
         self.broker.pubsub.get_soon(TOPIC, NAME, entry_id, done, wait=wait)
         found: Any = await got
-        assert isinstance(found, Found)
+        assert isinstance(found, FoundEntry)
         return found
 
     async def next(self) -> Sequence[Delivered]:

@@ -14,7 +14,7 @@ from schemathesis.checks import CHECKS, load_all_checks
 
 from doors.http.peer import Node, node_in_a_thread
 from nuncius.doors.http.queue_report.openapi import ENDPOINTS
-from nuncius.doors.http.queue_report.report import QueueReport
+from nuncius.doors.http.queue_report.report import ReportApi
 from nuncius.doors.http.v1.routes import OPERATIONS
 
 EXAMPLES = 12  # an operation
@@ -141,4 +141,4 @@ async def test_the_reports_description(node: Node) -> None:
     for path, methods in described["paths"].items():
         allowed = (await node.call("OPTIONS", path)).headers["allow"].split(", ")
         assert {each.upper() for each in methods} == {*allowed} - {"OPTIONS", "HEAD"}
-    assert described["paths"].keys() == {path.decode() for path in QueueReport(node.door.desk).endpoints}
+    assert described["paths"].keys() == {path.decode() for path in ReportApi(node.door.desk).endpoints}

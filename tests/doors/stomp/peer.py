@@ -11,7 +11,7 @@ from nuncius.broker.limits import Limits
 from nuncius.client import AsyncClient
 from nuncius.doors.native.door import TelestoDoor
 from nuncius.doors.stomp.door import StompDoor
-from nuncius.doors.stomp.frames.codec import Decoder, Frame, FrameLimits, encode
+from nuncius.doors.stomp.frames.codec import Frame, FrameDecoder, FrameLimits, encode
 from nuncius.doors.stomp.frames.versions import Version
 from racing import until
 
@@ -60,7 +60,7 @@ class Peer:
         self._reader = reader
         self._writer = writer
         self.version = version
-        self._decoder = Decoder(version, FrameLimits(max_body=64 << 20))
+        self._decoder = FrameDecoder(version, FrameLimits(max_body=64 << 20))
         self._arrived: deque[Frame] = deque()
         self._receipts = 0
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from nuncius.doors.stomp.frames.codec import Decoder, Frame, FrameLimits, cut, encode
-from nuncius.doors.stomp.frames.versions import ProtocolError, Version, header_line, negotiate, unescape
+from nuncius.doors.stomp.frames.codec import Frame, FrameDecoder, FrameLimits, cut, encode
+from nuncius.doors.stomp.frames.versions import StompError, Version, header_line, negotiate, unescape
 from nuncius.doors.stomp.slim_codec import Splitter
 
 V10, V11, V12 = Version
@@ -11,11 +11,11 @@ SMALL = FrameLimits(max_headers=3, max_line=20, max_head=60, max_body=10)
 
 
 def decode(data: bytes, version: Version = V12, limits: FrameLimits | None = None) -> list[Frame]:
-    return list(Decoder(version, limits or FrameLimits()).receive(data))
+    return list(FrameDecoder(version, limits or FrameLimits()).receive(data))
 
 
 def error(data: bytes, version: Version = V12, limits: FrameLimits | None = None) -> str:
-    with pytest.raises(ProtocolError) as caught:
+    with pytest.raises(StompError) as caught:
         decode(data, version, limits)
     return str(caught.value)
 
@@ -81,7 +81,7 @@ def test_escapes(version: Version, written: str, meant: str) -> None:
 )
 def test_unknown_escapes(version: Version, written: str) -> None:
     """An escape sequence that the version does not have is a fatal error."""
-    with pytest.raises(ProtocolError, match="escape"):
+    with pytest.raises(StompError, match="escape"):
         unescape(written, version)
 
 
@@ -164,16 +164,16 @@ def test_up_to_the_limits() -> None:
 
 def test_frames_before_an_error() -> None:
     """Good frames before a bad one are given first."""
-    decoder = Decoder(V12, FrameLimits())
+    decoder = FrameDecoder(V12, FrameLimits())
     frames = decoder.receive(b"BEGIN\ntransaction:1\n\n\0bad\n:\n\n\0")
     assert next(frames).command == "BEGIN"
-    with pytest.raises(ProtocolError):
+    with pytest.raises(StompError):
         next(frames)
 
 
 def test_incomplete() -> None:
     """How much of a frame has come is known, for whoever counts memory."""
-    decoder = Decoder(V12, FrameLimits())
+    decoder = FrameDecoder(V12, FrameLimits())
     assert list(decoder.receive(b"BEGIN\n\n\0SEND\n\nabc")) == [Frame("BEGIN", {})]
     assert decoder.incomplete == 9
     assert list(decoder.receive(b"\0")) == [Frame("SEND", {}, b"abc")]
@@ -183,7 +183,7 @@ def test_incomplete() -> None:
 @pytest.mark.parametrize("length", [b"", b"content-length:%d\n" % (4 << 20)])
 def test_a_large_frame_in_small_pieces(length: bytes) -> None:
     """The pieces of a frame are looked at once: a large body in small pieces does not take long."""
-    decoder = Decoder(V12, FrameLimits())
+    decoder = FrameDecoder(V12, FrameLimits())
     body = b"x" * (4 << 20)
     data = b"SEND\n" + length + b"\n" + body + b"\0"
     frames = [frame for at in range(0, len(data), 64) for frame in decoder.receive(data[at : at + 64])]

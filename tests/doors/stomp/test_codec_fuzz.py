@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nuncius.doors.stomp import slim_codec
-from nuncius.doors.stomp.frames.codec import Decoder, Frame, FrameLimits, encode
-from nuncius.doors.stomp.frames.versions import ProtocolError, Version
+from nuncius.doors.stomp.frames.codec import Frame, FrameDecoder, FrameLimits, encode
+from nuncius.doors.stomp.frames.versions import StompError, Version
 from nuncius.doors.stomp.slim_codec import Splitter, TooLarge
 
 SMALL = FrameLimits(max_headers=4, max_line=30, max_head=80, max_body=40)
@@ -26,12 +26,12 @@ def frame_bytes(version: Version, headers: dict[str, str], body: bytes) -> bytes
 
 def results(pieces: list[bytes], version: Version, limits: FrameLimits) -> tuple[list[Frame], bool, int]:
     """The frames, whether an error came in the end, and how much is left if not."""
-    decoder = Decoder(version, limits)
+    decoder = FrameDecoder(version, limits)
     frames: list[Frame] = []
     try:
         for piece in pieces:
             frames.extend(decoder.receive(piece))
-    except ProtocolError:
+    except StompError:
         return frames, True, 0
     return frames, False, decoder.incomplete
 
@@ -47,7 +47,7 @@ def test_what_is_written_is_read(version: Version, headers: dict[str, str], body
     """Any header and any body that one side writes is what the other side reads."""
     headers = {name.replace("\r", ""): value.replace("\r", "") for name, value in headers.items()}
     headers.pop("", None)
-    (frame,) = Decoder(version, FrameLimits()).receive(frame_bytes(version, headers, body))
+    (frame,) = FrameDecoder(version, FrameLimits()).receive(frame_bytes(version, headers, body))
     assert frame == Frame("SEND", {"content-length": str(len(body)), **headers}, body)
 
 

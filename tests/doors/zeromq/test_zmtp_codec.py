@@ -8,9 +8,9 @@ from nuncius.doors.zeromq.zmtp_codec import (
     GREETING,
     MAX_FRAMES,
     READY,
-    Decoder,
-    ProtocolError,
-    TooLarge,
+    OversizedMessage,
+    ZmtpDecoder,
+    ZmtpError,
     encode,
 )
 
@@ -25,8 +25,8 @@ def ready(socket_type: bytes, name: bytes = b"Socket-Type") -> bytes:
     return bytes((4, len(body))) + body
 
 
-def connected(maximum: int = MAX) -> Decoder:
-    decoder = Decoder(maximum)
+def connected(maximum: int = MAX) -> ZmtpDecoder:
+    decoder = ZmtpDecoder(maximum)
     assert decoder.receive(HELLO) == []
     decoder.to_say.clear()
     return decoder
@@ -35,7 +35,7 @@ def connected(maximum: int = MAX) -> Decoder:
 def test_the_greeting() -> None:
     """We begin to greet at once, go on when we know the other side's version, and say READY when it has
     greeted."""
-    decoder = Decoder(MAX)
+    decoder = ZmtpDecoder(MAX)
     assert decoder.to_say == [GREETING[:11]]
     assert len(GREETING) == 64
     decoder.receive(GREETING[:10])
@@ -52,11 +52,11 @@ def test_an_old_peer(kind: bytes, identity: bytes) -> None:
     """A peer of ZMTP 2.0 is answered with what it expects to follow a version, and served, whether its bytes
     come at once or one by one."""
     hello = OLD + kind + encode([identity])
-    decoder = Decoder(MAX)
+    decoder = ZmtpDecoder(MAX)
     assert decoder.receive(hello + encode([b"", b"hi"])) == [[b"", b"hi"]]
     assert b"".join(decoder.to_say) == GREETING[:11] + b"\x06" + encode([b""])
     assert decoder.receive(encode([bytes(300)])) == [[bytes(300)]]
-    slow = Decoder(MAX)
+    slow = ZmtpDecoder(MAX)
     for n in range(len(hello)):
         assert slow.receive(hello[n : n + 1]) == []
     assert slow.to_say == decoder.to_say
@@ -66,11 +66,11 @@ def test_an_old_peer(kind: bytes, identity: bytes) -> None:
 @pytest.mark.parametrize("kind", [b"REQ", b"DEALER", b"ROUTER"])
 def test_who_may_connect(kind: bytes) -> None:
     """REQ and DEALER sockets, and ROUTER sockets, are served; names of properties know no case."""
-    decoder = Decoder(MAX)
+    decoder = ZmtpDecoder(MAX)
     other = b"\x01X\0\0\0\x01y"
     hello = ready(kind, b"SOCKET-type")
     assert decoder.receive(GREETING + hello + encode([b"", b"hi"])) == [[b"", b"hi"]]
-    decoder = Decoder(MAX)
+    decoder = ZmtpDecoder(MAX)
     body = b"\x05READY" + other + hello[8:]
     assert decoder.receive(GREETING + bytes((4, len(body))) + body + encode([b"hi"])) == [[b"hi"]]
 
@@ -80,8 +80,8 @@ def test_who_may_connect(kind: bytes) -> None:
 )
 def test_who_may_not(hello: bytes) -> None:
     """Any other socket, and one that does not say what it is, is told so and sent away."""
-    with pytest.raises(ProtocolError) as caught:
-        Decoder(MAX).receive(GREETING + hello)
+    with pytest.raises(ZmtpError) as caught:
+        ZmtpDecoder(MAX).receive(GREETING + hello)
     assert b"ERROR" in caught.value.last_words
 
 
@@ -111,16 +111,16 @@ def test_who_may_not(hello: bytes) -> None:
 )
 def test_what_is_not_zeromq(data: bytes) -> None:
     """What makes no sense is noticed, whether it comes at once or byte by byte."""
-    with pytest.raises(ProtocolError):
-        Decoder(MAX).receive(data + bytes(70))
-    decoder = Decoder(MAX)
+    with pytest.raises(ZmtpError):
+        ZmtpDecoder(MAX).receive(data + bytes(70))
+    decoder = ZmtpDecoder(MAX)
 
     def byte_by_byte() -> None:
         for n in range(len(data)):
             decoder.receive(data[n : n + 1])
         decoder.receive(bytes(70))
 
-    with pytest.raises(ProtocolError):
+    with pytest.raises(ZmtpError):
         byte_by_byte()
 
 
@@ -128,7 +128,7 @@ def test_what_is_not_zeromq(data: bytes) -> None:
 def test_however_it_is_cut(messages: list[list[bytes]], data: st.DataObject) -> None:
     """Messages come out as they were, in whatever pieces they arrive."""
     stream = HELLO + b"".join(map(encode, messages))
-    decoder = Decoder(1 << 20)
+    decoder = ZmtpDecoder(1 << 20)
     received = []
     while stream:
         size = data.draw(st.integers(1, len(stream)))
@@ -165,7 +165,7 @@ def test_too_large() -> None:
     decoder = connected()
     head = b"\x01\x00" + b"\x02" + (MAX + 1).to_bytes(8, "big")
     (message,) = decoder.receive(head)
-    assert isinstance(message, TooLarge)
+    assert isinstance(message, OversizedMessage)
     assert message == [b""]
     for _ in range(10):
         assert decoder.receive(bytes(100)) == []
@@ -178,11 +178,11 @@ def test_too_large_together() -> None:
     decoder = connected()
     frames = [bytes(MAX // 2), bytes(MAX // 2), b"x", b"y"]
     large, small = decoder.receive(encode(frames) + encode([b"next"]))
-    assert isinstance(large, TooLarge)
+    assert isinstance(large, OversizedMessage)
     assert large == frames[:2]
     assert small == [b"next"]
     (many,) = decoder.receive(encode([b"x"] * (MAX_FRAMES + 10)))
-    assert isinstance(many, TooLarge)
+    assert isinstance(many, OversizedMessage)
     assert len(many) == MAX_FRAMES
 
 

@@ -28,13 +28,13 @@ MOST_SHOWN = 100  # inactive actors in a line of the log
 
 
 @dataclass(frozen=True, slots=True)
-class Producer:
+class NumberedProducer:
     producer_id: int
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
-class Consumer:
+class NumberedConsumer:
     consumer_id: int
     topic: str
     subscription_id: int
@@ -61,15 +61,15 @@ class Actors:
         self._store = store
         self.inactive_after = 300.0
         """Seconds of silence after which an actor is inactive."""
-        self.producers: Names[Producer] = Names(self._find_producer, REMEMBERED)
-        self.consumers: Names[Consumer] = Names(self._find_consumer, REMEMBERED)
+        self.producers: Names[NumberedProducer] = Names(self._find_producer, REMEMBERED)
+        self.consumers: Names[NumberedConsumer] = Names(self._find_consumer, REMEMBERED)
         self._active: dict[tuple[str, int], float] = {}  # not written to the store yet
 
-    async def register_producer(self, topic: str) -> Producer:
+    async def register_producer(self, topic: str) -> NumberedProducer:
         """Register a new producer. Create its topic if it does not exist."""
         check_name("topic", topic)
         rows = await self._store.execute("select nuncius.register_producer($1)", topic)
-        producer = Producer(rows[0][0], topic)
+        producer = NumberedProducer(rows[0][0], topic)
         self.producers.learn(str(producer.producer_id), producer)
         self.touch(PRODUCER, producer.producer_id)
         return producer
@@ -87,21 +87,21 @@ class Actors:
         self.producers.forget_all()
         self.consumers.forget_all()
 
-    async def _find_producer(self, name: str) -> Producer:
+    async def _find_producer(self, name: str) -> NumberedProducer:
         number = _number(name)
         rows = await self._store.query("select topic_name from nuncius.find_producer($1)", number)
         if not rows:
             raise NoSuchProducer(f"there is no producer {name}")
-        return Producer(number, rows[0][0])
+        return NumberedProducer(number, rows[0][0])
 
-    async def _find_consumer(self, name: str) -> Consumer:
+    async def _find_consumer(self, name: str) -> NumberedConsumer:
         number = _number(name)
         rows = await self._store.query(
             "select topic_name, subscription_id from nuncius.find_consumer($1)", number
         )
         if not rows:
             raise NoSuchConsumer(f"there is no consumer {name}")
-        return Consumer(number, *rows[0])
+        return NumberedConsumer(number, *rows[0])
 
     # Health
 
@@ -174,7 +174,7 @@ class Actors:
         rows = await self._store.query("select topic_name from nuncius.topics order by topic_id")
         return [row[0] for row in rows]
 
-    async def size(self, consumer: Consumer) -> int:
+    async def size(self, consumer: NumberedConsumer) -> int:
         """Return how many messages the consumer has not read yet."""
         self.touch(CONSUMER, consumer.consumer_id)
         rows = await self._store.query(

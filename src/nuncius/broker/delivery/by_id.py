@@ -11,7 +11,7 @@ from typing import Any
 
 from nuncius.broker.background.signals import Signals
 from nuncius.broker.errors import NoSuchSubscription
-from nuncius.store.calls.sequences import NOT_SUBSCRIBED, TOO_MUCH, Found, GetCall
+from nuncius.store.calls.sequences import NOT_SUBSCRIBED, TOO_MUCH, FoundEntry, GetCall
 from nuncius.store.combiner.combiner import Combiner
 
 
@@ -31,7 +31,7 @@ class IdRequest:
     _is_missed: bool = False  # the topic got new entries during the look
     _is_finished: bool = False
     _watched: int | None = None  # the topic's id
-    _told: Found | None = None  # result of the last look
+    _told: FoundEntry | None = None  # result of the last look
     _timer: asyncio.TimerHandle | None = None
 
     def look(self) -> None:
@@ -48,7 +48,7 @@ class IdRequest:
 
     def _looked(self, result: Any) -> None:
         self._is_looking = False
-        if type(result) is Found:
+        if type(result) is FoundEntry:
             if result.body is None and self._deadline is not None:
                 self._wait(result, self._deadline)
             else:
@@ -60,7 +60,7 @@ class IdRequest:
         else:
             self._finish(result)
 
-    def _wait(self, told: Found, deadline: float) -> None:
+    def _wait(self, told: FoundEntry, deadline: float) -> None:
         self._told = told
         loop = asyncio.get_running_loop()
         if deadline <= loop.time():

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 
 from nuncius.broker import future
-from nuncius.broker.background.actors import CONSUMER, Actors, Consumer
+from nuncius.broker.background.actors import CONSUMER, Actors, NumberedConsumer
 from nuncius.broker.background.tasks import BackgroundWork
 from nuncius.broker.delivery.positions import Positions
 from nuncius.broker.delivery.pull_one import Puller
@@ -33,7 +33,7 @@ class Consuming:
             self._forget_consumer,
         )
 
-    async def consume(self, consumer: Consumer, *, key: str | None = None) -> bytes | None:
+    async def consume(self, consumer: NumberedConsumer, *, key: str | None = None) -> bytes | None:
         """Consume the next message of any partition. Return its body, or None if there is none. A second
         request with the same key gets the same message."""
         self._actors.touch(CONSUMER, consumer.consumer_id)

@@ -13,7 +13,7 @@ from collections import deque
 from functools import partial
 from typing import Any
 
-from nuncius.broker.background.actors import Consumer, NoSuchConsumer
+from nuncius.broker.background.actors import NoSuchConsumer, NumberedConsumer
 from nuncius.broker.delivery.cursor import Cursor
 from nuncius.broker.delivery.pull_requests import Done, PullRequest, PullServices, RepeatableRequests
 from nuncius.broker.errors import NoSuchTopic
@@ -30,7 +30,7 @@ LOOK_SECONDS_EACH = 0.01
 class Puller:
     """The requests of one consumer, served in their order."""
 
-    def __init__(self, consumer: Consumer, services: PullServices) -> None:
+    def __init__(self, consumer: NumberedConsumer, services: PullServices) -> None:
         self.consumer = consumer
         self._services = services
         self._loop = asyncio.get_running_loop()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from nuncius.broker.background.actors import Consumer
+from nuncius.broker.background.actors import NumberedConsumer
 from nuncius.broker.delivery.tails import Tails
 from nuncius.broker.topics.topic import Topic
 from nuncius.store.calls.moving import MoveCall
@@ -40,7 +40,7 @@ class RepeatableRequests:
     """The requests of a consumer that have a key."""
 
     def __init__(
-        self, consumer: Consumer, services: PullServices, enter: Callable[[PullRequest], None]
+        self, consumer: NumberedConsumer, services: PullServices, enter: Callable[[PullRequest], None]
     ) -> None:
         self._consumer = consumer
         self._services = services

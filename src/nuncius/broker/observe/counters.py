@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from nuncius.broker.background.duties import Duties
-from nuncius.broker.observe.counters_model import EDGES, Door, Histogram, RingState
+from nuncius.broker.observe.counters_model import EDGES, Histogram, ObservedDoor, RingState
 from nuncius.store.calls.fetching import Entries
 from nuncius.store.calls.moving import MOVED
 from nuncius.store.calls.publishing import Placed
 from nuncius.store.calls.putting import Stored
-from nuncius.store.calls.sequences import Found, Turn
+from nuncius.store.calls.sequences import FoundEntry, Turn
 from nuncius.store.store import Store
 
 PUBLISHED, PUT, TAKEN, DELIVERED, ACKED, READ = "published", "put", "taken", "delivered", "acked", "read"
@@ -61,7 +61,7 @@ class Counters:
         self._clock = clock
         self.started_at = time.time()
         self.pid = os.getpid()
-        self.doors: dict[str, Door] = {}
+        self.doors: dict[str, ObservedDoor] = {}
         self.ring: Callable[[], RingState] | None = None
         """Set by the door of the ring of keys."""
         self.procedures: dict[str, Histogram] = {}
@@ -147,7 +147,7 @@ class Counters:
     def _got(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
         counts = self._counts[DELIVERED]
         for call, result in zip(calls, results, strict=True):
-            if type(result) is Found and result.body is not None:
+            if type(result) is FoundEntry and result.body is not None:
                 counts[type(call.caller)] += 1
 
     def _advanced(self, calls: Sequence[Any], results: Sequence[Any]) -> None:

@@ -19,7 +19,7 @@ ASK_FOR_ROWS = (
 )  # batches whose number of rows is the limit they asked for
 
 
-class Door(Protocol):
+class ObservedDoor(Protocol):
     """A door, as seen by counters and consoles."""
 
     @property

@@ -9,7 +9,7 @@ from nuncius.broker import future
 from nuncius.broker.background.listener import Listener
 from nuncius.broker.errors import InvalidInput
 from nuncius.broker.limits import Limits
-from nuncius.store.calls.leasing import RECLAIM, RELEASE, RETURN, SETTLE, LeaseCall, Releasing, settle
+from nuncius.store.calls.leasing import RECLAIM, RELEASE, RETURN, SETTLE, LeaseCall, Releaser, settle
 from nuncius.store.calls.taking import Taker
 from nuncius.store.driver import Connection
 from nuncius.store.store import Store
@@ -35,7 +35,7 @@ class Leases:
         self._leaser = leaser
         self._look_again = look_again
         self._settling = store.combiner("settle", settle)
-        self._releasing = store.combiner("release", Releasing(*self._retry).release)
+        self._releasing = store.combiner("release", Releaser(*self._retry).release)
         self.retry_is_due = asyncio.Event()
         """Set when the retry delay of a message that failed here is over."""
         self._expected = 0  # timers that will set it

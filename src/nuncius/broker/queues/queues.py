@@ -31,7 +31,7 @@ from nuncius.broker.queues.waiter import Waiter
 from nuncius.broker.queues.waiting import WaitingRoom
 from nuncius.broker.topics.topic import Publisher
 from nuncius.broker.topics.topics import PER_ENTRY
-from nuncius.store.calls.exchanging import Exchange, is_take
+from nuncius.store.calls.exchanging import PutsAndTakes, is_take
 from nuncius.store.calls.putting import Letter, MissingQueues, PutCall, Stored, put_into_all
 from nuncius.store.calls.taking import BY_PRIORITY, BY_TIME, Leased, Message, Taker
 from nuncius.store.store import Store
@@ -60,7 +60,7 @@ class Queues:
         self._listener = listener
         self._limits = limits
         self._loop = asyncio.get_running_loop()  # kept: asking for it costs a system call on Python 3.11
-        self._exchange = store.combiner("put and take", Exchange().carry_out, order=is_take)
+        self._exchange = store.combiner("put and take", PutsAndTakes().carry_out, order=is_take)
         leaser = Taker(lambda: listener.holder)
         taking_many = store.combiner("take many", Taker().take)
         leasing = store.combiner("lease", leaser.take)

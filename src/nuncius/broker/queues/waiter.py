@@ -80,7 +80,7 @@ class Waiter:
         return letter.receiver in (0, self.receiver) and self.sender in (0, letter.sender)
 
 
-class Line:
+class WaitingLine:
     """Readers that wait at one queue, in order of arrival. A message for one receiver costs no look at the
     readers of others."""
 

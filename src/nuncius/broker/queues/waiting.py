@@ -17,7 +17,7 @@ from typing import Any
 
 from nuncius.broker.errors import NoSuchQueue
 from nuncius.broker.queues.balance import Balance
-from nuncius.broker.queues.waiter import Line, Waiter
+from nuncius.broker.queues.waiter import Waiter, WaitingLine
 from nuncius.store.calls.exchanging import ExchangeCall
 from nuncius.store.calls.putting import Letter, MissingQueues
 from nuncius.store.calls.taking import Again, Leased, Message, TakeCall
@@ -38,7 +38,7 @@ class WaitingRoom:
         self._leasing = leasing
         self._put_back = put_back
         self._give_up = give_up
-        self._waiters: dict[int, Line] = {}  # by queue
+        self._waiters: dict[int, WaitingLine] = {}  # by queue
         self._expected: dict[int, Waiter] = {}  # the reader that looks for a message, by message id
         self._balance = Balance()
         self._loop = asyncio.get_running_loop()  # kept: asking for it costs a system call on Python 3.11
@@ -46,7 +46,7 @@ class WaitingRoom:
     def enter(self, waiter: Waiter) -> None:
         line = self._waiters.get(waiter.queue_id)
         if line is None:
-            line = self._waiters[waiter.queue_id] = Line()
+            line = self._waiters[waiter.queue_id] = WaitingLine()
         line.add(waiter)
         if self._balance.is_nothing(waiter.queue_id, waiter.receiver, waiter.context):
             self._wait(waiter)
@@ -70,7 +70,7 @@ class WaitingRoom:
         line = self._waiters.get(queue_id)
         return [self._call(line, letter) for letter in letters] if line is not None else []
 
-    def _call(self, line: Line, letter: Letter) -> Waiter | None:
+    def _call(self, line: WaitingLine, letter: Letter) -> Waiter | None:
         """Call the first reader that can look at once. None if its take cannot travel with the put."""
         for waiter in line.candidates(letter):
             if not waiter.looking and waiter.fits(letter) and not waiter.is_stalled():
@@ -97,7 +97,7 @@ class WaitingRoom:
                 else:
                     self._wake_one(line, letter, message_id)
 
-    def _wake_one(self, line: Line, letter: Letter, message_id: int | None = None) -> None:
+    def _wake_one(self, line: WaitingLine, letter: Letter, message_id: int | None = None) -> None:
         """Wake the first reader that can look at once, else the first that looks and has missed nothing."""
         looking = None
         for waiter in line.candidates(letter):

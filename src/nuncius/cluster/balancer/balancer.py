@@ -16,7 +16,7 @@ from nuncius.cluster.balancer.managers import READS, WRITES, Managers
 from nuncius.cluster.balancer.silence import Silence
 from nuncius.cluster.balancer.upstream import Upstream
 from nuncius.cluster.dialects import Dialect
-from nuncius.cluster.members import Member
+from nuncius.cluster.members import ClusterMember
 from nuncius.store.errors import StoreError
 
 ANSWER_SECONDS = 15.0
@@ -42,7 +42,7 @@ class Balancer:
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
-    def learn(self, members: Sequence[Member]) -> None:
+    def learn(self, members: Sequence[ClusterMember]) -> None:
         """Update the managers from the list of members."""
         for kind, role in ((WRITES, "writer"), (READS, "reader")):
             self.managers[kind].learn(

@@ -8,17 +8,17 @@ from nuncius.broker import Broker, future
 from nuncius.broker.model import Placed, Publisher
 from nuncius.broker.observe.facts import Facts
 from nuncius.broker.observe.paging import Pages
-from nuncius.cluster.members import Members
+from nuncius.cluster.members import ClusterMembers
 from nuncius.doors.http import identity
-from nuncius.doors.http.queue_report.growth import AutomaticGrowth
+from nuncius.doors.http.queue_report.growth import TopicGrowth
 from nuncius.doors.http.watching.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)
 class Desk:
     broker: Broker
-    members: Members
-    growth: AutomaticGrowth
+    members: ClusterMembers
+    growth: TopicGrowth
     metrics: Metrics
     facts: Facts
     pages: Pages

@@ -17,13 +17,13 @@ from nuncius.broker.observe.counters_model import ConnectionFacts
 from nuncius.broker.observe.facts import Facts
 from nuncius.broker.observe.paging import Pages
 from nuncius.cluster.dialects import Dialect
-from nuncius.cluster.members import Members
+from nuncius.cluster.members import ClusterMembers
 from nuncius.cluster.proxies import Proxies
 from nuncius.doors.http import ring
 from nuncius.doors.http.app import App
 from nuncius.doors.http.connection.watched import WatchedWebSocket
 from nuncius.doors.http.desk import Desk
-from nuncius.doors.http.queue_report.growth import AutomaticGrowth
+from nuncius.doors.http.queue_report.growth import TopicGrowth
 from nuncius.doors.http.v1 import routes as v1
 from nuncius.doors.http.watching import connections, consumers, stats
 from nuncius.doors.http.watching.metrics import Metrics
@@ -64,8 +64,8 @@ class HttpDoor:
         facts = Facts(broker)
         self.desk = Desk(
             broker,
-            Members(broker.store),
-            AutomaticGrowth(broker, partition_threshold),
+            ClusterMembers(broker.store),
+            TopicGrowth(broker, partition_threshold),
             Metrics(broker, facts),
             facts,
             Pages(broker),

@@ -10,7 +10,7 @@ from nuncius.doors.http.api.operations import PREFIX, Operation, allow
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.errors import problem
 from nuncius.doors.http.exchange import Exchange
-from nuncius.doors.http.queue_report.report import QueueReport, refuse
+from nuncius.doors.http.queue_report.report import ReportApi, refuse
 from nuncius.doors.http.web.origins import consumes
 from nuncius.doors.http.web.pages import Plain
 
@@ -23,7 +23,7 @@ def endpoints(
 ) -> dict[bytes, dict[str, Endpoint]]:
     """Return the endpoints by path and method."""
     found = {
-        path: _complete(path, methods, 400) for path, methods in QueueReport(desk, dialect).endpoints.items()
+        path: _complete(path, methods, 400) for path, methods in ReportApi(desk, dialect).endpoints.items()
     }
     for path, methods in Plain(desk, operations).endpoints.items():
         found[path] = _complete(path, methods, 405)

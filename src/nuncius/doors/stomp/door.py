@@ -12,7 +12,7 @@ from nuncius.doors.stomp import slim_codec
 from nuncius.doors.stomp.background import Background
 from nuncius.doors.stomp.errors import error_frame
 from nuncius.doors.stomp.frames.codec import FrameLimits, cut
-from nuncius.doors.stomp.frames.versions import SUPPORTED, ProtocolError, Version
+from nuncius.doors.stomp.frames.versions import SUPPORTED, StompError, Version
 from nuncius.doors.stomp.heartbeat import MINIMUM_MS
 from nuncius.doors.stomp.introduction import Introduction, introduce
 from nuncius.doors.stomp.session import StompSession
@@ -50,7 +50,7 @@ class Greeting:
         self._wire.known_as = headers.get("login", "")[:255]
         try:
             introduction = introduce(headers, self._door.heart_beat_ms)
-        except ProtocolError as error:
+        except StompError as error:
             self._wire.send(error_frame(str(error), Version.V12))
             self._wire.close()
             return

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from nuncius.broker import errors
 from nuncius.doors.stomp.frames.codec import Frame, encode
-from nuncius.doors.stomp.frames.versions import ProtocolError, Version
+from nuncius.doors.stomp.frames.versions import StompError, Version
 
 log = logging.getLogger(__name__)
 
-_FOR_THE_CLIENT = (errors.BrokerError, errors.StoreError, ProtocolError)
+_FOR_THE_CLIENT = (errors.BrokerError, errors.StoreError, StompError)
 _MAX_SHOWN = 1000
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from nuncius.doors.stomp.background import Background
 from nuncius.doors.stomp.carrier import Carrier
-from nuncius.doors.stomp.frames.versions import ProtocolError
+from nuncius.doors.stomp.frames.versions import StompError
 
 MINIMUM_MS = 1000
 BEAT = b"\n"
@@ -33,7 +33,7 @@ def agree(wish: str | None, minimum: int) -> Rhythm:
         return Rhythm(0, 0)
     words = [word.strip() for word in wish.split(",")]
     if len(words) != 2 or not all(w.isascii() and w.isdecimal() and len(w) <= 18 for w in words):
-        raise ProtocolError("heart-beat is two numbers of milliseconds, with a comma between them")
+        raise StompError("heart-beat is two numbers of milliseconds, with a comma between them")
     can, wants = (min(int(word), _MOST_MS) for word in words)
     return Rhythm(max(wants, minimum) if wants else 0, max(can, minimum) if can else 0)
 

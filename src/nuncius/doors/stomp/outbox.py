@@ -18,7 +18,7 @@ from nuncius.broker.errors import NoSuchQueue
 from nuncius.broker.model import Letter, Publisher, Queue
 from nuncius.doors.stomp.background import Background
 from nuncius.doors.stomp.destinations import Destination
-from nuncius.doors.stomp.frames.headers import Sent
+from nuncius.doors.stomp.frames.headers import SentMessage
 
 LOOK_UPS = 32  # at a time, per connection
 
@@ -28,7 +28,7 @@ class _Posting:
 
     __slots__ = ("done", "error", "is_prepared", "message", "publisher", "queue", "to", "was_lost")
 
-    def __init__(self, to: Destination, message: Sent, done: Callable[[Any], None]) -> None:
+    def __init__(self, to: Destination, message: SentMessage, done: Callable[[Any], None]) -> None:
         self.to = to
         self.message = message
         self.done = done
@@ -39,7 +39,7 @@ class _Posting:
         self.was_lost = False  # its queue was deleted before it was stored
 
 
-class Outbox:
+class StompOutbox:
     def __init__(self, broker: Broker, login: str, caller: Hashable, background: Background) -> None:
         self._broker = broker
         self._login = login
@@ -51,7 +51,7 @@ class Outbox:
         self._unprepared: deque[_Posting] = deque()
         self._is_preparing = False
 
-    def send(self, to: Destination, message: Sent, done: Callable[[Any], None]) -> None:
+    def send(self, to: Destination, message: SentMessage, done: Callable[[Any], None]) -> None:
         """Store a message. `done` gets an exception on failure, any other value on success."""
         posting = _Posting(to, message, done)
         if not self._line and message.own_id is None and not self._with_id:
@@ -61,7 +61,7 @@ class Outbox:
                 return
         self._stand_in_line(posting)
 
-    async def resolve(self, to: Destination, message: Sent) -> tuple[Queue | None, Publisher | None]:
+    async def resolve(self, to: Destination, message: SentMessage) -> tuple[Queue | None, Publisher | None]:
         """Look up the queue and the publisher of a message."""
         queue = await self._broker.queues.ensure(to.name) if to.is_queue else None
         publisher = None
@@ -145,7 +145,7 @@ class Outbox:
             self._advance()
 
 
-def letter(message: Sent) -> Letter:
+def letter(message: SentMessage) -> Letter:
     return Letter(message.body, message.priority, headers=message.headers)
 
 

@@ -16,15 +16,15 @@ from nuncius.doors.stomp.background import Background
 from nuncius.doors.stomp.carrier import Carrier
 from nuncius.doors.stomp.destinations import parse
 from nuncius.doors.stomp.errors import Refused, error_frame, explain
-from nuncius.doors.stomp.frames.codec import BadFrame, Decoder, Frame, FrameLimits
+from nuncius.doors.stomp.frames.codec import BadFrame, Frame, FrameDecoder, FrameLimits
 from nuncius.doors.stomp.frames.headers import required, sent
-from nuncius.doors.stomp.frames.versions import ProtocolError, header_line
+from nuncius.doors.stomp.frames.versions import StompError, header_line
 from nuncius.doors.stomp.heartbeat import HeartBeat
 from nuncius.doors.stomp.introduction import Introduction
 from nuncius.doors.stomp.line import Line
-from nuncius.doors.stomp.outbox import Outbox
+from nuncius.doors.stomp.outbox import StompOutbox
 from nuncius.doors.stomp.subscriptions.subscribing import GOODBYE, Subscribing
-from nuncius.doors.stomp.transactions import OpenTransaction, Transactions
+from nuncius.doors.stomp.transactions import StompTransaction, StompTransactions
 
 REQUEST_COST = 500  # bytes of memory per open frame, besides its own
 MAX_REASON = 1000
@@ -43,7 +43,7 @@ class StompSession:
         self._broker = broker
         self._carrier = carrier
         self._version = introduction.version
-        self._decoder = Decoder(self._version, limits)
+        self._decoder = FrameDecoder(self._version, limits)
         self._answers = Answers(carrier)
         self._line = Line(self._answers, background)
         self._under_way = 0  # frames that were passed on and are not answered
@@ -52,8 +52,8 @@ class StompSession:
         self._is_over = False  # no more frames are handled
         self._has_failed = False
         self._farewell: str | None = LOST
-        self._outbox = Outbox(broker, introduction.login, self, background)
-        self._transactions = Transactions(broker, self._outbox, carrier.footprint)
+        self._outbox = StompOutbox(broker, introduction.login, self, background)
+        self._transactions = StompTransactions(broker, self._outbox, carrier.footprint)
         self._subscribing = Subscribing(broker, carrier, introduction, background, self, self._break_off)
         self._heart_beat = HeartBeat(
             introduction.rhythm, carrier, background, self._is_busy, self._found_dead
@@ -83,7 +83,7 @@ class StompSession:
                 if not self._take(frame, cost):
                     return
                 cost = REQUEST_COST
-        except ProtocolError as error:
+        except StompError as error:
             self._is_over = True
             answer = self._answers.owe(b"", cost)
             about = error.frame if isinstance(error, BadFrame) else None
@@ -226,7 +226,7 @@ class StompSession:
     def _commit(self, frame: Frame, answer: Answer) -> None:
         self._wait_for(frame, answer, self._commit_after_all(self._transactions.take(frame)))
 
-    async def _commit_after_all(self, transaction: OpenTransaction) -> None:
+    async def _commit_after_all(self, transaction: StompTransaction) -> None:
         """Commit after the messages before the COMMIT are stored."""
         await self._idle.wait()
         if self._has_failed:

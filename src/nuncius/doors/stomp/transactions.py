@@ -12,8 +12,8 @@ from nuncius.broker.footprint import Footprint
 from nuncius.doors.stomp.destinations import Destination
 from nuncius.doors.stomp.errors import Refused
 from nuncius.doors.stomp.frames.codec import Frame
-from nuncius.doors.stomp.frames.headers import Sent, required
-from nuncius.doors.stomp.outbox import Outbox, letter
+from nuncius.doors.stomp.frames.headers import SentMessage, required
+from nuncius.doors.stomp.outbox import StompOutbox, letter
 from nuncius.doors.stomp.subscriptions.subscribing import AnySubscription
 
 MAX_TRANSACTIONS = 100  # open at a time, per connection
@@ -22,23 +22,23 @@ MAX_BYTES = 16 << 20  # the same
 STEP_COST = 500  # bytes of memory per step, besides its body and headers
 
 
-class OpenTransaction:
+class StompTransaction:
     """A transaction that has begun."""
 
     __slots__ = ("claims", "messages", "size", "steps")
 
     def __init__(self) -> None:
-        self.messages: list[tuple[Destination, Sent]] = []
+        self.messages: list[tuple[Destination, SentMessage]] = []
         self.claims: list[tuple[AnySubscription, Sequence[Any], str | None]] = []
         self.size = 0
         self.steps = 0
 
 
-class Transactions:
-    def __init__(self, broker: Broker, outbox: Outbox, footprint: Footprint) -> None:
+class StompTransactions:
+    def __init__(self, broker: Broker, outbox: StompOutbox, footprint: Footprint) -> None:
         self._broker = broker
         self._outbox = outbox
-        self._open: dict[str, OpenTransaction] = {}
+        self._open: dict[str, StompTransaction] = {}
         self._footprint = footprint
         self._size = 0
         self._steps = 0
@@ -49,9 +49,9 @@ class Transactions:
             raise Refused(f"there is a transaction {name[:100]!r} already")
         if len(self._open) >= MAX_TRANSACTIONS:
             raise Refused(f"a connection has at most {MAX_TRANSACTIONS} transactions open")
-        self._open[name] = OpenTransaction()
+        self._open[name] = StompTransaction()
 
-    def send(self, name: str, to: Destination, message: Sent) -> None:
+    def send(self, name: str, to: Destination, message: SentMessage) -> None:
         transaction = self._find(name)
         self._add(transaction, 1, len(message.body) + len(message.headers or ""))
         transaction.messages.append((to, message))
@@ -62,11 +62,11 @@ class Transactions:
         transaction.claims.append((by, claimed, reason))
         self._add(transaction, len(claimed), 0)
 
-    def take(self, frame: Frame) -> OpenTransaction:
+    def take(self, frame: Frame) -> StompTransaction:
         """Remove and return the transaction that a COMMIT names. The caller must commit or restore it."""
         return self._remove(required(frame, "transaction"))
 
-    async def commit(self, transaction: OpenTransaction) -> None:
+    async def commit(self, transaction: StompTransaction) -> None:
         try:
             steps = self._broker.transaction()
             for to, message in transaction.messages:
@@ -101,18 +101,18 @@ class Transactions:
         for name in list(self._open):
             self.restore(self._remove(name))
 
-    def restore(self, transaction: OpenTransaction) -> None:
+    def restore(self, transaction: StompTransaction) -> None:
         """Restore the deliveries that the transaction acknowledged."""
         for by, claimed, _ in transaction.claims:
             by.restore(claimed)
 
-    def _find(self, name: str) -> OpenTransaction:
+    def _find(self, name: str) -> StompTransaction:
         transaction = self._open.get(name)
         if transaction is None:
             raise Refused(f"there is no transaction {name[:100]!r}")
         return transaction
 
-    def _add(self, transaction: OpenTransaction, steps: int, size: int) -> None:
+    def _add(self, transaction: StompTransaction, steps: int, size: int) -> None:
         size += STEP_COST * steps
         transaction.size += size
         transaction.steps += steps
@@ -124,7 +124,7 @@ class Transactions:
                 f"open transactions of a connection have at most {MAX_STEPS} steps and {MAX_BYTES} bytes"
             )
 
-    def _remove(self, name: str) -> OpenTransaction:
+    def _remove(self, name: str) -> StompTransaction:
         transaction = self._find(name)
         del self._open[name]
         self._size -= transaction.size

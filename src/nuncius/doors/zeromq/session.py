@@ -10,7 +10,7 @@ from typing import Any
 
 from nuncius.broker import Broker
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription
-from nuncius.broker.model import Found, Turn
+from nuncius.broker.model import FoundEntry, Turn
 from nuncius.doors.wire import Wire
 from nuncius.doors.zeromq import pubsub_codec, zmtp_codec
 from nuncius.doors.zeromq.lines import Asked, Line
@@ -43,7 +43,7 @@ class ZeromqSession:
     def __init__(self, broker: Broker, wire: Wire) -> None:
         self._broker = broker
         self._wire = wire
-        self._decoder = zmtp_codec.Decoder(broker.limits.max_body + OTHER_FRAMES)
+        self._decoder = zmtp_codec.ZmtpDecoder(broker.limits.max_body + OTHER_FRAMES)
         self._lines: dict[tuple[bytes, ...], Line] = {}
         self._closing = self._lost = self._is_broken = False
         self._gets: set[Asked] = set()
@@ -68,10 +68,10 @@ class ZeromqSession:
     def received(self, data: bytes) -> None:
         if self._is_broken:
             return
-        broken: zmtp_codec.ProtocolError | None = None
+        broken: zmtp_codec.ZmtpError | None = None
         try:
             messages = self._decoder.receive(data)
-        except zmtp_codec.ProtocolError as error:
+        except zmtp_codec.ZmtpError as error:
             messages, broken = error.before, error
         if self._decoder.to_say:
             self._say()
@@ -139,7 +139,7 @@ class ZeromqSession:
             self._wire.answered(cost)  # no answer: the client asks another node
             return
         request: Request | None = None
-        if type(frames) is zmtp_codec.TooLarge:
+        if type(frames) is zmtp_codec.OversizedMessage:
             envelope, fields = pubsub_codec.split([*frames, REST])
         else:
             envelope, fields = pubsub_codec.split(frames)
@@ -250,7 +250,7 @@ class ZeromqSession:
             self._get(asked, request, 0.0)
             await asked.got
 
-    def _got(self, asked: Asked, found: Found | Exception | None) -> None:
+    def _got(self, asked: Asked, found: FoundEntry | Exception | None) -> None:
         asked.looking = None  # breaks a reference cycle, so both are freed without the garbage collector
         self._gets.discard(asked)
         self._large.discard(asked)

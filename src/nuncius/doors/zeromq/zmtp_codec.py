@@ -30,7 +30,7 @@ _REST_OF_GREETING_2 = b"\x06" + b"\0\0"
 _SHORT = [bytes((_MORE, size)) for size in range(256)], [bytes((0, size)) for size in range(256)]
 
 
-class ProtocolError(Exception):
+class ZmtpError(Exception):
     """The peer violates the protocol. `last_words` is sent to it before the connection is closed, and
     `before` are the messages that were complete before the violation."""
 
@@ -40,7 +40,7 @@ class ProtocolError(Exception):
         self.before: list[list[bytes]] = []
 
 
-class TooLarge(list[bytes]):
+class OversizedMessage(list[bytes]):
     """A message above the size limit. Only its first frames were kept, for the envelope of the answer."""
 
 
@@ -74,7 +74,7 @@ def _properties(**values: bytes) -> bytes:
 READY = _command(b"READY", _properties(Socket_Type=b"ROUTER", Identity=b""))
 
 
-class Decoder:
+class ZmtpDecoder:
     """Decoder of one connection, from its first byte. `to_say` is what the protocol itself has to send
     next."""
 
@@ -127,7 +127,7 @@ class Decoder:
         messages: list[list[bytes]] = []
         try:
             start = self._read_frames(data, messages) if self._greeted else self._greet(data, messages)
-        except ProtocolError as error:
+        except ZmtpError as error:
             error.before = messages
             raise
         self._size = len(data) - start
@@ -137,14 +137,14 @@ class Decoder:
 
     def _greet(self, data: bytes, messages: list[list[bytes]]) -> int:
         if data[:1] not in (b"", GREETING[:1]) or (len(data) > 9 and data[9] != GREETING[9]):
-            raise ProtocolError("this is not ZeroMQ")
+            raise ZmtpError("this is not ZeroMQ")
         if len(data) <= _VERSION_AT:
             self._needed = _VERSION_AT + 1
             return 0
         if self._version is None:
             self._version = data[_VERSION_AT]
             if self._version != _VERSION_2 and self._version < 3:
-                raise ProtocolError("this is a version of ZeroMQ's protocol before 2.0")
+                raise ZmtpError("this is a version of ZeroMQ's protocol before 2.0")
             is_old = self._version == _VERSION_2
             self.to_say.append(_REST_OF_GREETING_2 if is_old else GREETING[_VERSION_AT + 1 :])
         if self._version == _VERSION_2:
@@ -153,7 +153,7 @@ class Decoder:
             self._needed = GREETING_BYTES
             return 0
         if data[_MECHANISM_AT:_MECHANISM_END].rstrip(b"\0") != b"NULL":
-            raise ProtocolError("there is no security mechanism here but NULL")
+            raise ZmtpError("there is no security mechanism here but NULL")
         self._greeted = True
         self.to_say.append(READY)
         return self._read_frames(data, messages, GREETING_BYTES)
@@ -161,13 +161,13 @@ class Decoder:
     def _greet_old(self, data: bytes, messages: list[list[bytes]]) -> int:
         """Read the rest of a greeting of ZMTP 2.0. The identity is ignored."""
         if data[_VERSION_AT + 1 : _IDENTITY_AT] not in (b"", *_MAY_CONNECT_2):
-            raise ProtocolError("a socket that is no REQ or DEALER")
+            raise ZmtpError("a socket that is no REQ or DEALER")
         size = data[_IDENTITY_AT + 1] if len(data) > _IDENTITY_AT + 1 else 0
         self._needed = _IDENTITY_AT + 2 + size
         if len(data) < self._needed:
             return 0
         if data[_IDENTITY_AT]:
-            raise ProtocolError("an identity that is none")
+            raise ZmtpError("an identity that is none")
         self._greeted = self._ready = True
         return self._read_frames(data, messages, self._needed)
 
@@ -209,13 +209,13 @@ class Decoder:
 
     def _is_unwanted(self, size: int) -> bool:
         if not self._ready:
-            raise ProtocolError("a message before READY")
+            raise ZmtpError("a message before READY")
         if self._frame_bytes + size > self._max_message or len(self._frames) == MAX_FRAMES:
             self._too_large = True
         return self._too_large
 
     def _end_of_message(self) -> list[bytes]:
-        frames = TooLarge(self._frames) if self._too_large else self._frames
+        frames = OversizedMessage(self._frames) if self._too_large else self._frames
         self._frames = []
         self._frame_bytes = 0
         self._too_large = False
@@ -223,21 +223,21 @@ class Decoder:
 
     def _check_command(self, flags: int, size: int) -> None:
         if flags not in (_COMMAND, _COMMAND | _LONG) or self._version == _VERSION_2:
-            raise ProtocolError(f"flags {flags:#x} mean nothing")
+            raise ZmtpError(f"flags {flags:#x} mean nothing")
         if size > MAX_COMMAND:
-            raise ProtocolError("a command that is too long", error("too long"))
+            raise ZmtpError("a command that is too long", error("too long"))
 
     def _obey(self, body: bytes) -> None:
         length = body[0] if body else 0
         name, data = body[1 : 1 + length], body[1 + length :]
         if name == b"READY":
             if _socket_type(data) not in _MAY_CONNECT:
-                raise ProtocolError("a socket that is no REQ or DEALER", error("use a REQ or DEALER socket"))
+                raise ZmtpError("a socket that is no REQ or DEALER", error("use a REQ or DEALER socket"))
             self._ready = True
         elif name == b"PING":
             self.to_say.append(_command(b"PONG", data[2:18]))
         elif name == b"ERROR" or not self._ready:
-            raise ProtocolError("the peer does not want to talk")
+            raise ZmtpError("the peer does not want to talk")
 
 
 def error(reason: str) -> bytes:

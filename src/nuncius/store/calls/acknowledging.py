@@ -13,7 +13,7 @@ DELIVER = "select nuncius.deliver_many($1, $2, $3)"
 ACKNOWLEDGE = "select nuncius.acknowledge_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
 
 
-class LedgerSpot(msgspec.Struct, frozen=True, gc=False):
+class EntrySpot(msgspec.Struct, frozen=True, gc=False):
     """An offset in a partition, as a subscription sees it."""
 
     subscription_id: int
@@ -25,10 +25,10 @@ class Ledger(Protocol):
     """Knows how far what a subscriber was given is acknowledged. A position passes an entry only when what
     was said of it is stored, before or in the same transaction; so it is asked for when that is known."""
 
-    def reached(self, entries: Sequence[Any]) -> Sequence[LedgerSpot]:
+    def reached(self, entries: Sequence[Any]) -> Sequence[EntrySpot]:
         """The positions once these are acknowledged, besides those that are."""
 
-    def stored(self, entries: Sequence[Any], positions: Sequence[LedgerSpot]) -> None:
+    def stored(self, entries: Sequence[Any], positions: Sequence[EntrySpot]) -> None:
         """These are acknowledged now, and these positions are stored."""
 
 
@@ -38,10 +38,10 @@ class Acknowledgement(msgspec.Struct, frozen=True, gc=False):
 
     ledger: Ledger | None = None
     entries: Any = None
-    failed: Sequence[LedgerSpot] = ()
-    taken: Sequence[LedgerSpot] = ()
+    failed: Sequence[EntrySpot] = ()
+    taken: Sequence[EntrySpot] = ()
     reason: str = ""
-    confirmed: Sequence[LedgerSpot] = ()
+    confirmed: Sequence[EntrySpot] = ()
 
 
 class DeliverCall(Call):
@@ -49,7 +49,7 @@ class DeliverCall(Call):
 
     __slots__ = ("spot",)
 
-    def __init__(self, done: Callable[[Any], None], caller: Hashable, spot: LedgerSpot) -> None:
+    def __init__(self, done: Callable[[Any], None], caller: Hashable, spot: EntrySpot) -> None:
         super().__init__(done, caller, None, 1, 100, True)
         self.spot = spot
 
@@ -76,7 +76,7 @@ class Noted:
     """What became of acknowledgements. Attempts are those of the entries that failed, negative: given up."""
 
     attempts: list[list[int]]
-    reached: list[tuple[Ledger, Sequence[Any], Sequence[LedgerSpot]]]
+    reached: list[tuple[Ledger, Sequence[Any], Sequence[EntrySpot]]]
 
     def settle(self) -> None:
         """The transaction is committed: tells the ledgers."""
@@ -101,7 +101,7 @@ class Acknowledging:
         for each in said:
             if each.ledger is not None:
                 together.setdefault(each.ledger, []).append(each.entries)
-        reached: list[tuple[Ledger, Sequence[Any], Sequence[LedgerSpot]]] = [
+        reached: list[tuple[Ledger, Sequence[Any], Sequence[EntrySpot]]] = [
             (ledger, entries, ledger.reached(entries)) for ledger, entries in together.items()
         ]
         confirmed = [spot for _, _, positions in reached for spot in positions]
@@ -121,7 +121,7 @@ class Acknowledging:
         return Noted(attempts, reached)
 
 
-def _columns(spots: Sequence[LedgerSpot]) -> tuple[list[int], list[int], list[int]]:
+def _columns(spots: Sequence[EntrySpot]) -> tuple[list[int], list[int], list[int]]:
     return (
         [spot.subscription_id for spot in spots],
         [spot.partition_id for spot in spots],

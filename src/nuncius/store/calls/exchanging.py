@@ -27,7 +27,7 @@ def is_take(call: ExchangeCall) -> bool:
     return type(call) is TakeCall
 
 
-class Exchange:
+class PutsAndTakes:
     def __init__(self) -> None:
         self._taker = Taker()
 

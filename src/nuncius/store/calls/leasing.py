@@ -36,7 +36,7 @@ async def settle(connection: Connection, calls: Sequence[LeaseCall], _: bool) ->
     return [None] * len(calls)
 
 
-class Releasing:
+class Releaser:
     """Releases leases, with the retry rules for failed attempts."""
 
     def __init__(self, retry_delay: float, max_attempts: int) -> None:

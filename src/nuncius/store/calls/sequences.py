@@ -27,7 +27,7 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
     subscribers: int
 
 
-class Found(msgspec.Struct, frozen=True, gc=False):
+class FoundEntry(msgspec.Struct, frozen=True, gc=False):
     """The entry of an id; `body` is None if there is none. `latest` is the subscriber's latest id."""
 
     latest: int
@@ -119,6 +119,6 @@ async def get(connection: Connection, calls: Sequence[GetCall], _: bool) -> list
     )
     assert row is not None
     return [
-        Found(latest, body, topic_id) if code in (HERE, NONE_THERE) else code
+        FoundEntry(latest, body, topic_id) if code in (HERE, NONE_THERE) else code
         for code, latest, topic_id, body in zip(*row.values(), strict=True)
     ]

@@ -17,7 +17,7 @@ from nuncius.store.calls.acknowledging import (
     AcknowledgeCall,
     Acknowledgement,
     DeliverCall,
-    LedgerSpot,
+    EntrySpot,
 )
 
 BATCH = 500  # entries at a time
@@ -124,15 +124,15 @@ class FeedLedger:
             AcknowledgeCall(done or _ignore, self._settings.caller, me, said)
         )
 
-    def _spot(self, partition: int, offset: int) -> LedgerSpot:
-        return LedgerSpot(self.subscription.subscription_id, self.cursor.places[partition][0], offset)
+    def _spot(self, partition: int, offset: int) -> EntrySpot:
+        return EntrySpot(self.subscription.subscription_id, self.cursor.places[partition][0], offset)
 
     # The subscription's position (see `Ledger`)
 
-    def reached(self, entries: Sequence[Mapping[Place, Given]]) -> Sequence[LedgerSpot]:
+    def reached(self, entries: Sequence[Mapping[Place, Given]]) -> Sequence[EntrySpot]:
         return [self._spot(*each) for each in self._outstanding.reached(entries).items()]
 
-    def stored(self, entries: Sequence[Mapping[Place, Given]], positions: Sequence[LedgerSpot]) -> None:
+    def stored(self, entries: Sequence[Mapping[Place, Given]], positions: Sequence[EntrySpot]) -> None:
         now = [self._spot(*each) for each in self._outstanding.settle(entries).items()]
         self._failures.settle(entries)
         told = {spot.partition_id: spot.offset for spot in positions}

@@ -26,7 +26,7 @@ class _Known:
     is_growing: bool = False
 
 
-class AutomaticGrowth:
+class TopicGrowth:
     def __init__(self, broker: Broker, threshold: int) -> None:
         self._broker = broker
         self._threshold = threshold  # 0: never grow

@@ -12,9 +12,9 @@ import msgspec
 from nuncius.broker.background.actors import (
     MAX_ID,
     PRODUCER,
-    Consumer,
     NoSuchConsumer,
     NoSuchProducer,
+    NumberedConsumer,
 )
 from nuncius.broker.errors import (
     AlreadyExists,
@@ -53,7 +53,7 @@ _encode = msgspec.json.Encoder().encode
 Endpoint = Callable[[Exchange], Awaitable[None]]
 
 
-class QueueReport:
+class ReportApi:
     def __init__(self, desk: Desk, dialect: Dialect = Dialect.AUTO) -> None:
         self._desk = desk
         self._sentences = dialect.is_in_sentences
@@ -166,7 +166,7 @@ class QueueReport:
         consumer = await self._consumer(fields)
         await succeed(exchange, size=await self._broker.actors.size(consumer))
 
-    async def _consumer(self, fields: Fields) -> Consumer:
+    async def _consumer(self, fields: Fields) -> NumberedConsumer:
         topic = fields.topic_of()
         consumer_id = number(fields.consumer_id, NO_CONSUMER)
         consumer = self._consumers.known(str(consumer_id)) or await self._consumers.find(_name(consumer_id))

@@ -77,23 +77,23 @@ class Messages(msgspec.Struct):
     messages: list[Message]
 
 
-class Spot(msgspec.Struct, frozen=True):
+class V1Spot(msgspec.Struct, frozen=True):
     """The place of a message."""
 
     partition: int
     offset: int
 
 
-class Published(msgspec.Struct):
+class V1Published(msgspec.Struct):
     """Where the message is; null if it was stored before, under the same Idempotency-Key."""
 
-    stored: Spot | None
+    stored: V1Spot | None
 
 
 class PublishedBatch(msgspec.Struct):
     """Where the messages are; null for those that were stored before, under the same Idempotency-Key."""
 
-    stored: list[Spot | None]
+    stored: list[V1Spot | None]
 
 
 class Removed(msgspec.Struct):
@@ -143,8 +143,8 @@ def messages_in(pieces: Iterable[TailSlice]) -> list[Message]:
     return [message for piece in pieces for message in messages_of(piece.partition, piece.entries)]
 
 
-def spots(placed: Placed, count: int) -> list[Spot | None]:
+def spots(placed: Placed, count: int) -> list[V1Spot | None]:
     if placed.scattered is not None:
-        return [None if offset < 0 else Spot(partition, offset) for partition, offset in placed.scattered]
+        return [None if offset < 0 else V1Spot(partition, offset) for partition, offset in placed.scattered]
     new = count - placed.skipped
-    return [None] * placed.skipped + [Spot(placed.partition, placed.offset + n) for n in range(new)]
+    return [None] * placed.skipped + [V1Spot(placed.partition, placed.offset + n) for n in range(new)]

@@ -23,10 +23,10 @@ from nuncius.doors.http.v1.model import (
     NewMessages,
     Number,
     Offset,
-    Published,
     PublishedBatch,
     Removed,
     Time,
+    V1Published,
     Wait,
     columns,
     messages_of,
@@ -158,14 +158,14 @@ async def purge_topic(desk: Desk, topic: Name) -> Removed:
 @operation("POST", "/v1/topics/{topic}/messages", status=201)
 async def publish(
     desk: Desk, topic: Name, query: PublishOptions, body: NewMessage, key: str | None
-) -> Published:
+) -> V1Published:
     """Publish a message. The topic is created if there is none of that name."""
     bodies, keys, headers = columns((body,))
     publisher = None if key is None else await desk.identity(key, (body, query), "topic", topic)
     placed = await desk.publish(
         topic, bodies, keys=keys, headers=headers, partition=query.partition, publisher=publisher
     )
-    return Published(spots(placed, 1)[0])
+    return V1Published(spots(placed, 1)[0])
 
 
 @operation("POST", "/v1/topics/{topic}/messages/batch", status=201)
@@ -183,7 +183,7 @@ async def publish_batch(desk: Desk, topic: Name, body: NewMessages, key: str | N
 @operation("POST", "/v1/topics/{topic}/messages/raw", status=201)
 async def publish_raw(
     desk: Desk, topic: Name, query: RawOptions, raw: bytes, key: str | None, exchange: Exchange
-) -> Published:
+) -> V1Published:
     """Publish the request's body as one message. Its content type is kept with it."""
     headers = raw_headers(exchange)
     publisher = None if key is None else await desk.identity(key, (raw, query, headers), "topic", topic)
@@ -195,7 +195,7 @@ async def publish_raw(
         partition=query.partition,
         publisher=publisher,
     )
-    return Published(spots(placed, 1)[0])
+    return V1Published(spots(placed, 1)[0])
 
 
 @operation("GET", "/v1/topics/{topic}/partitions/{partition}/messages")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from nuncius.doors.stomp.frames.versions import ProtocolError, Version, header_lines, unescape
+from nuncius.doors.stomp.frames.versions import StompError, Version, header_lines, unescape
 
 _BLANK_LINE = re.compile(rb"\n\r?\n")
 _CONTENT_LENGTH = re.compile(rb"\ncontent-length:([0-9]+)\n")
@@ -37,7 +37,7 @@ class Frame(msgspec.Struct, frozen=True):
     body: bytes = b""
 
 
-class BadFrame(ProtocolError):
+class BadFrame(StompError):
     """A frame with valid headers and an invalid body or end."""
 
     def __init__(self, text: str, frame: Frame) -> None:
@@ -62,7 +62,7 @@ def cut(data: bytes) -> Iterator[bytes]:
         start = end
 
 
-class Decoder:
+class FrameDecoder:
     """Decoder of one connection's frames, in one version. It raises `ProtocolError` after it has returned the
     frames before the error."""
 
@@ -120,11 +120,11 @@ class Decoder:
             self._enough = self._limits.max_head
             return None, LINE_END
         if data.find(b"\0", start, head_end) >= 0:
-            raise ProtocolError("the headers of a frame end with a blank line")
+            raise StompError("the headers of a frame end with a blank line")
         command, headers = self._parse_head(data[start:head_end])
         try:
             body, after = self._body(data, start, body_start, headers.get("content-length"))
-        except ProtocolError as error:
+        except StompError as error:
             raise BadFrame(str(error), Frame(command, headers)) from None
         if body and command not in _WITH_BODY and not self._is_10:
             raise BadFrame(f"a frame {command!r} has no body", Frame(command, headers))
@@ -143,7 +143,7 @@ class Decoder:
             if end >= len(data):
                 return None, end + 1 - start
             if data[end]:
-                raise ProtocolError("there is no NUL where content-length says that the body ends")
+                raise StompError("there is no NUL where content-length says that the body ends")
         return data[body_start:end], end + 1
 
     def _find_blank_line(self, data: bytes, start: int) -> tuple[int, int]:
@@ -156,15 +156,15 @@ class Decoder:
 
     def _check_head(self, data: bytes, start: int) -> None:
         if data.find(b"\0", start, start + self._limits.max_head) >= 0:
-            raise ProtocolError("the headers of a frame end with a blank line")
+            raise StompError("the headers of a frame end with a blank line")
         if len(data) - start >= self._limits.max_head:
-            raise ProtocolError(f"command and headers have at most {self._limits.max_head} bytes")
+            raise StompError(f"command and headers have at most {self._limits.max_head} bytes")
 
     def _parse_head(self, head: bytes) -> tuple[str, dict[str, str]]:
         try:
             command, *lines = head.decode().split("\n")
         except UnicodeDecodeError:
-            raise ProtocolError("headers are UTF-8") from None
+            raise StompError("headers are UTF-8") from None
         self._check_lines(head, len(lines))
         if self._is_12 and b"\r" in head:
             command, *lines = [line.removesuffix("\r") for line in (command, *lines)]
@@ -172,7 +172,7 @@ class Decoder:
         for line in lines:
             name, colon, value = line.partition(":")
             if not colon or not name:
-                raise ProtocolError(f"{line[:100]!r} is no header")
+                raise StompError(f"{line[:100]!r} is no header")
             if name not in headers:
                 headers[name] = value
         if self._is_10 and b" " in head:
@@ -184,19 +184,19 @@ class Decoder:
     def _check_lines(self, head: bytes, count: int) -> None:
         limits = self._limits
         if count > limits.max_headers:
-            raise ProtocolError(f"a frame has at most {limits.max_headers} headers")
+            raise StompError(f"a frame has at most {limits.max_headers} headers")
         if len(head) > limits.max_line and max(map(len, head.split(b"\n"))) > limits.max_line:
-            raise ProtocolError(f"a header has at most {limits.max_line} bytes")
+            raise StompError(f"a header has at most {limits.max_line} bytes")
 
     def _content_length(self, text: str) -> int:
         if not (text.isascii() and text.isdecimal()) or len(text) > _LENGTH_DIGITS:
-            raise ProtocolError("content-length is a number of bytes")
+            raise StompError("content-length is a number of bytes")
         self._check_body(int(text))
         return int(text)
 
     def _check_body(self, size: int) -> None:
         if size > self._limits.max_body:
-            raise ProtocolError(f"a body has at most {self._limits.max_body} bytes")
+            raise StompError(f"a body has at most {self._limits.max_body} bytes")
 
 
 def _first(headers: Mapping[str, str], change: Callable[[str], str]) -> dict[str, str]:

@@ -38,7 +38,7 @@ def required(frame: Frame, name: str) -> str:
     return value
 
 
-class Sent(msgspec.Struct, frozen=True):
+class SentMessage(msgspec.Struct, frozen=True):
     """The message in a SEND frame."""
 
     body: bytes
@@ -48,7 +48,7 @@ class Sent(msgspec.Struct, frozen=True):
     own_id: str | None
 
 
-def sent(frame: Frame, *, to_queue: bool) -> Sent:
+def sent(frame: Frame, *, to_queue: bool) -> SentMessage:
     """Return the message in a SEND. A queue uses `priority` and a topic `key`; that one is not repeated in
     the headers."""
     given = frame.headers
@@ -59,7 +59,7 @@ def sent(frame: Frame, *, to_queue: bool) -> Sent:
     priority = DEFAULT_PRIORITY
     if "priority" in given:
         priority = _number("priority", given["priority"], 9)
-    return Sent(
+    return SentMessage(
         frame.body,
         encode_headers(headers),
         None if to_queue else given.get("key"),

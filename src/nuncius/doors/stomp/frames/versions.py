@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 
-class ProtocolError(Exception):
+class StompError(Exception):
     """Invalid or forbidden bytes. The connection must end."""
 
 
@@ -54,7 +54,7 @@ def unescape(text: str, version: Version) -> str:
 
     def plain(found: re.Match[str]) -> str:
         if found[1] not in unescaped:
-            raise ProtocolError(f"{found[0]!r} is no escape sequence of STOMP {version}")
+            raise StompError(f"{found[0]!r} is no escape sequence of STOMP {version}")
         return unescaped[found[1]]
 
     return _ESCAPED.sub(plain, text)

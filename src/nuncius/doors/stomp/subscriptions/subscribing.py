@@ -29,7 +29,7 @@ AnySubscription = TopicSubscription | QueueSubscription
 
 
 @dataclass(frozen=True, slots=True)
-class SubscribeRequest:
+class SubscribeFrame:
     """The contents of a SUBSCRIBE frame."""
 
     key: str  # the subscription's id within the connection
@@ -47,13 +47,13 @@ class SubscribeRequest:
         never are."""
         return self.ack == AUTO and self.durable is None
 
-    def is_same_place(self, other: "SubscribeRequest") -> bool:
+    def is_same_place(self, other: "SubscribeFrame") -> bool:
         return (self.durable, self.destination) == (other.durable, other.destination)
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    wish: SubscribeRequest
+    wish: SubscribeFrame
     subscription: AnySubscription
 
 
@@ -104,7 +104,7 @@ class Subscribing:
         if self._is_over:
             await subscription.close(GOODBYE)
 
-    async def _open(self, wish: SubscribeRequest, consumer: StompConsumer) -> AnySubscription:
+    async def _open(self, wish: SubscribeFrame, consumer: StompConsumer) -> AnySubscription:
         if wish.destination.is_queue:
             queue = await consumer.broker.queues.ensure(wish.destination.name)
             from_queue = QueueSubscription(consumer, queue, wish.prefetch)
@@ -199,7 +199,7 @@ class Subscribing:
                 return "/".join(filter(None, (self._introduction.client_id, frame.headers[other])))
         return None
 
-    def _wish(self, frame: Frame) -> SubscribeRequest:
+    def _wish(self, frame: Frame) -> SubscribeFrame:
         headers = frame.headers
         text = required(frame, "destination")
         destination = parse(text)
@@ -213,7 +213,7 @@ class Subscribing:
             raise Refused("there are no selectors here: a subscriber gets every message")
         if destination.is_queue and headers.get("durable", "true") not in ("true", "false"):
             raise Refused("a queue keeps its messages; durable is for topics")
-        return SubscribeRequest(
+        return SubscribeFrame(
             self._key(frame),
             headers.get("id"),
             text,
