@@ -109,6 +109,15 @@ def gate_fetches(broker: Broker) -> asyncio.Event:
     return gate(broker.topics._fetching)  # noqa: SLF001
 
 
+async def asked(broker: Broker) -> bool:
+    """Whether PostgreSQL has answered a look at a topic; the gate keeps the answer."""
+    rows = await broker.store.query(
+        "select 1 from pg_stat_activity where application_name = 'nuncius fetch'"
+        " and datname = current_database() and state = 'idle' and query like '%fetch_many%'"
+    )
+    return bool(rows)
+
+
 def gate(combiner: Combiner[Any]) -> asyncio.Event:
     """Holds the results of a combiner back, after PostgreSQL has answered, until the event is set."""
     carry_out: Callable[..., Awaitable[Sequence[Any]]] = combiner._execute  # noqa: SLF001

@@ -26,8 +26,8 @@ async def until_waiting_for(broker: Broker, queue_id: int, count: int = 1) -> No
 
 def readers(broker: Broker) -> int:
     """How many readers of topics wait."""
-    signals = broker._signals  # noqa: SLF001
-    return sum(map(len, signals._waiting.values()))  # noqa: SLF001
+    calls = [call for calls in broker._signals._watching.values() for call in calls]  # noqa: SLF001
+    return sum(bool(getattr(call.__self__, "_waiters", None)) for call in calls)  # type: ignore[attr-defined]
 
 
 async def until_nodes(count: int, *brokers: Broker) -> None:

@@ -5,9 +5,10 @@ import time
 
 import pytest
 
+from broker.acknowledging import asked, gate_fetches
 from nuncius.broker import Broker
 from nuncius.broker.background.actors import NoSuchConsumer, NumberedConsumer
-from nuncius.broker.delivery import consuming, reading
+from nuncius.broker.delivery import consuming, pull_one
 from nuncius.broker.model import Topic
 from nuncius.store.calls.fetching import FetchCall
 from nuncius.store.calls.moving import ELSEWHERE, MOVED, MoveCall, advance
@@ -82,6 +83,30 @@ async def test_no_false_nothing(broker: Broker, second: Broker) -> None:
         assert await second.consuming.consume(who) == b"%d" % number
 
 
+async def test_an_older_fetch_is_not_shared(
+    broker: Broker, second: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that is committed while another reader's fetch is under way is found, though the node has
+    not heard of it; so it is by a member of a group."""
+    await broker.topics.create("t")
+    who = await consumer(broker)
+    reader = await broker.subscriptions.cursor(await broker.subscriptions.subscribe("t", "sue"))
+    member = await broker.groups.join("t", "sue", "m", 60)
+    monkeypatch.setattr(broker._signals, "raise_for", lambda _: None)  # noqa: SLF001
+    gate = gate_fetches(broker)
+    looking = asyncio.ensure_future(reader.look(10))
+    await until(lambda: asked(broker))
+    await second.topics.publish("t", [b"x"])
+    consuming = asyncio.ensure_future(broker.consuming.consume(who))
+    reading = asyncio.ensure_future(broker.groups.read(member, 10))
+    await until(lambda: len(broker._tails._under_way) == 3)  # noqa: SLF001
+    gate.set()
+    assert await consuming == b"x"
+    (piece,) = (await reading).entries
+    assert piece.entries.bodies == [b"x"]
+    await looking
+
+
 async def test_a_partition_that_is_added_is_read_from_its_start(broker: Broker, second: Broker) -> None:
     """While others still have something, and whichever node added it."""
     await broker.topics.create("t")
@@ -105,8 +130,8 @@ async def test_a_partition_that_was_empty_is_not_starved(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has its turn again soon after something came, though others never run dry."""
-    monkeypatch.setattr(reading, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(reading, "LOOK_SECONDS_EACH", 0.0)
+    monkeypatch.setattr(pull_one, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(pull_one, "LOOK_SECONDS_EACH", 0.0)
     await broker.topics.create("t", 2)
     who = await consumer(broker)
     await broker.topics.publish("t", [b"%d" % n for n in range(1000)], partition=1)
@@ -127,18 +152,6 @@ async def test_retention_passes_a_consumer(broker: Broker, second: Broker) -> No
     await second.topics.publish("t", [b"after"])
     assert await broker.consuming.consume(who) == b"after"
     assert await broker.consuming.consume(who) is None
-
-
-async def test_a_seek_is_seen(broker: Broker) -> None:
-    """A consumer is a subscription: it can be sent back."""
-    await publish(broker, 3)
-    who = await consumer(broker)
-    assert await drain(broker, who, 1) == [b"0", b"1", b"2"]
-    subscription = await broker.subscriptions.find("t", f"http-consumer-{who.consumer_id}")
-    await broker.positions.seek_earliest(subscription)
-    assert await broker.consuming.consume(who) == b"0"
-    await broker.positions.seek(subscription, {1: 2})
-    assert await drain(broker, who, 1) == [b"2"]
 
 
 async def test_a_consumer_that_ends(broker: Broker) -> None:
@@ -242,7 +255,7 @@ async def test_another_node_has_it_meanwhile(broker: Broker, connection: Connect
 
 
 async def test_a_partition_that_cannot_be_read(broker: Broker) -> None:
-    """Others are read first; if none of them has anything, the trouble is told."""
+    """Others are read first; if none of them has anything, the trouble is told. So it is to a reader."""
     await broker.topics.create("t", 2)
     await broker.topics.publish("t", [b"a"], partition=1)
     await broker.topics.publish("t", [b"b"], partition=2)
@@ -251,6 +264,13 @@ async def test_a_partition_that_cannot_be_read(broker: Broker) -> None:
     assert await broker.consuming.consume(who) == b"b"
     with pytest.raises(StoreUnavailable):
         await broker.consuming.consume(who)
+    sue = await broker.subscriptions.subscribe("t", "sue", start="earliest")
+    reader = await broker.subscriptions.cursor(sue)
+    piece = await reader.look(10)
+    assert piece is not None
+    assert piece.entries.bodies == [b"b"]
+    with pytest.raises(StoreUnavailable):
+        await reader.look(10)
     broker.topics.elsewhere = None
     assert await broker.consuming.consume(who) == b"a"
 
@@ -274,6 +294,7 @@ async def test_a_key_whose_message_cannot_be_fetched(broker: Broker) -> None:
     who = await consumer(broker)
     assert await broker.consuming.consume(who, key="k") == b"0"
     broker.topics.elsewhere = Away((await broker.topics.existing("t")).partition_ids[0])
+    broker._tails.forget()  # noqa: SLF001
     with pytest.raises(StoreUnavailable):
         await broker.consuming.consume(who, key="k")
     broker.topics.elsewhere = None
@@ -287,6 +308,7 @@ async def test_a_key_whose_message_is_gone(broker: Broker) -> None:
     assert await broker.consuming.consume(who, key="k") == b"0"
     partition_id = (await broker.topics.existing("t")).partition_ids[0]
     broker.topics.elsewhere = Away(partition_id, None)
+    broker._tails.forget()  # noqa: SLF001
     with pytest.raises(StoreUnavailable):
         await broker.consuming.consume(who, key="k")
     broker.topics.elsewhere = None
@@ -297,21 +319,19 @@ async def test_a_key_whose_message_is_gone(broker: Broker) -> None:
 
 
 async def test_memory_is_bounded(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was read ahead for consumers that are silent is given up, and they go on where they were."""
+    """Consumers that are forgotten because there are many, or whose entries are not cached any more, go on
+    where they were."""
     await broker.topics.publish("t", [b"x" * 1000 + b"%d" % n for n in range(100)])
-    monkeypatch.setattr(consuming, "MAX_BYTES", 250_000)
+    monkeypatch.setattr(broker._tails, "_max_bytes", 1000)  # noqa: SLF001
+    monkeypatch.setattr(consuming, "MOST_CONSUMERS", 3)
     who = [await consumer(broker) for _ in range(6)]
     for number in range(3):
         for each in who:
             body = await broker.consuming.consume(each)
             assert body is not None
             assert body.endswith(b"x%d" % number)
-    assert broker.consuming._bytes <= 250_000  # noqa: SLF001
-    assert 0 < len(broker.consuming._readings) < 6  # noqa: SLF001
-    monkeypatch.setattr(consuming, "MOST_CONSUMERS", 1)
-    await broker.consuming.consume(who[0])
-    await broker.consuming.consume(who[1])
-    assert len(broker.consuming._readings) == 1  # noqa: SLF001
+            broker._tails.forget()  # noqa: SLF001
+    assert len(broker.consuming._pullers) == 3  # noqa: SLF001
 
 
 async def test_many_partitions_cost_no_more(broker: Broker) -> None:

@@ -33,7 +33,7 @@ async def test_messages_are_counted(broker: Broker) -> None:
     assert len(await broker.queues.take(queue.queue_id, limit=100)) == 3
     assert await broker.queues.take(queue.queue_id, limit=100) == []
     subscription = await broker.subscriptions.subscribe("t", "s", start="earliest")
-    reader = await broker.subscriptions.reader(subscription)
+    reader = await broker.subscriptions.cursor(subscription)
     assert (await reader.next(10)).next_offset == 2
     confirmed, done = future.new()
     broker.positions.confirm_soon(subscription, 1, 2, done)

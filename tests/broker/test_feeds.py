@@ -22,7 +22,7 @@ from broker.acknowledging import (
 from broker.inside import everything, start
 from nuncius.broker import Broker, future
 from nuncius.broker.background import listener
-from nuncius.broker.delivery import claims
+from nuncius.broker.delivery.push import claims
 from nuncius.broker.errors import (
     InvalidInput,
     NoSuchSubscription,
@@ -75,27 +75,6 @@ async def test_entries_come_by_themselves(broker: Broker) -> None:
     assert inbox.got == [(1, 1, b"a", 0, False), (1, 2, b"b", 0, False)]
     entries = inbox.batches[0].chunk.entries
     assert (entries.keys, entries.headers) == (["k", None], [None, '{"h": "x"}'])
-
-
-async def test_from_the_start(broker: Broker) -> None:
-    """Who starts at the earliest entry gets everything that is there."""
-    await broker.topics.publish("news", [b"%d" % n for n in range(1200)])
-    inbox, _ = await subscriber(broker, start="earliest")
-    await inbox.until(1200)
-    assert inbox.bodies == [b"%d" % n for n in range(1200)]
-
-
-async def test_all_partitions(broker: Broker) -> None:
-    """Entries of a partition come in order, and those of all partitions come."""
-    await broker.topics.create("news", 3)
-    inbox, _ = await subscriber(broker)
-    for n in range(30):
-        await broker.topics.publish("news", [b"%d" % n], keys=[f"{n % 7}"])
-    await inbox.until(30)
-    for partition in (1, 2, 3):
-        assert [body for p, _, body, _, _ in inbox.got if p == partition] == await everything(
-            broker, "news", partition
-        )
 
 
 async def test_subscribers_share_what_is_fetched(broker: Broker) -> None:
@@ -194,21 +173,6 @@ async def test_a_topic_that_is_deleted(broker: Broker) -> None:
 # Acknowledging
 
 
-async def test_acknowledged_in_any_order(broker: Broker, connection: Connection) -> None:
-    """The place of a subscriber is before the first entry that it has not acknowledged."""
-    inbox, feed = await subscriber(broker, durable=True, acknowledged=True)
-    await broker.topics.publish("news", [b"%d" % n for n in range(5)])
-    await inbox.until(5)
-    for offset, expected in ((1, 0), (3, 0), (0, 2), (2, 4)):
-        await ack(feed, offset)
-        assert await position(connection) == expected
-    for offset in (0, 7):
-        with pytest.raises(InvalidInput):
-            await ack(feed, offset)
-    await ack(feed, 4)
-    assert await position(connection) == 5
-
-
 async def test_cumulative(broker: Broker, connection: Connection) -> None:
     """A cumulative acknowledgement is for everything that was pushed before, over all partitions."""
     await broker.topics.create("news", 2)
@@ -219,19 +183,6 @@ async def test_cumulative(broker: Broker, connection: Connection) -> None:
     await ack(feed, 1, 2, cumulative=True)
     assert [await position(connection, partition=n) for n in (1, 2)] == [2, 2]
     assert outstanding(feed) == 2
-
-
-async def test_without_acknowledgement(broker: Broker, connection: Connection) -> None:
-    """What was pushed to a durable subscriber who does not acknowledge counts as received."""
-    inbox, feed = await subscriber(broker, durable=True)
-    await broker.topics.publish("news", [b"a", b"b"])
-    await inbox.until(2)
-    await feed.close()
-    assert await position(connection) == 2
-    await broker.topics.publish("news", [b"c"])
-    again, _ = await subscriber(broker, durable=True)
-    await again.until(1)
-    assert again.got == [(1, 2, b"c", 0, False)]
 
 
 async def test_many_acknowledgements_at_once(broker: Broker, connection: Connection) -> None:

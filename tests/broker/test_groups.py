@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from nuncius.broker import Broker
-from nuncius.broker.delivery.groups import MemberEntries, NoSuchMember, NotOwner
+from nuncius.broker.delivery.shared import MemberEntries, NoSuchMember, NotOwner
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription, StoreUnavailable
 from nuncius.store.driver import Connection
 from racing import until
@@ -25,12 +25,12 @@ async def shares(broker: Broker) -> dict[int, tuple[int, ...]]:
 
 
 async def confirm(broker: Broker, member: int, portion: MemberEntries) -> None:
-    places = {partition: entries.next_offset for partition, entries in portion.entries}
+    places = {piece.partition: piece.next_offset for piece in portion.entries}
     await broker.groups.confirm(member, portion.generation, list(places), list(places.values()))
 
 
 def bodies(portion: MemberEntries) -> list[bytes]:
-    return [body for _, entries in portion.entries for body in entries.bodies]
+    return [body for piece in portion.entries for body in piece.entries.bodies]
 
 
 async def test_partitions_are_shared_out(broker: Broker) -> None:

@@ -70,7 +70,7 @@ async def test_a_publish_at_one_node_reaches_readers_at_another(broker: Broker, 
     """A subscription that is read at one node gets what is published at another."""
     await until_nodes(2, broker, second)
     sue = await second.subscriptions.subscribe("news", "sue")
-    reading = start((await second.subscriptions.reader(sue)).next(10))
+    reading = start((await second.subscriptions.cursor(sue)).next(10))
     await until(lambda: readers(second) == 1)
     await broker.topics.publish("news", [b"x"])
     async with asyncio.timeout(60):
@@ -83,7 +83,7 @@ async def test_what_applications_do_by_sql_is_heard(broker: Broker, connection: 
     jobs = await queue(broker)
     sue = await broker.subscriptions.subscribe("news", "sue")
     taking = start(broker.queues.take(jobs, wait=60))
-    reading = start((await broker.subscriptions.reader(sue)).next(10))
+    reading = start((await broker.subscriptions.cursor(sue)).next(10))
     await until_waiting_for(broker, jobs)
     await until(lambda: readers(broker) == 1)
     async with connection.transaction():

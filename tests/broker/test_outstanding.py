@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from nuncius.broker.delivery.outstanding import Given, Outstanding, Place
+from nuncius.broker.delivery.push.outstanding import Given, Outstanding, Place
 from nuncius.broker.errors import InvalidInput
 
 partitions = st.integers(1, 2)

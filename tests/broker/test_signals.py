@@ -2,57 +2,58 @@
 
 import asyncio
 
-from nuncius.broker.background.signals import Signals
+from nuncius.broker.background.signals import Signals, news_before
 
 
 async def test_what_came_before_waiting_is_not_missed() -> None:
-    """A reader notes the version, looks, and waits: news in between return at once."""
+    """A reader watches, looks, and waits: news in between return at once."""
     signals = Signals()
-    version = signals.version(1)
-    signals.raise_for(1)
-    assert await signals.wait(1, version, 10)
+    with signals.watching(1) as news:
+        signals.raise_for(1)
+        await news.wait()
 
 
 async def test_wakes_the_readers_of_that_topic() -> None:
-    """News of a topic wake its readers, all of them, and nobody else."""
+    """News of a topic wake all its readers, and no others; its version goes up."""
     signals = Signals()
-    mine = [asyncio.ensure_future(signals.wait(1, 0, None)) for _ in range(3)]
-    others = asyncio.ensure_future(signals.wait(2, 0, None))
-    await asyncio.sleep(0)
-    signals.raise_for(1)
-    assert await asyncio.gather(*mine) == [True, True, True]
-    assert not others.done()
-    others.cancel()
+    version = signals.version(1), signals.version(2)
+    with signals.watching(1) as one, signals.watching(1) as other, signals.watching(2) as unrelated:
+        signals.raise_for(1)
+        assert (one.is_set(), other.is_set(), unrelated.is_set()) == (True, True, False)
+    assert (signals.version(1), signals.version(2)) == (version[0] + 1, version[1])
 
 
 async def test_news_for_all() -> None:
-    """News of everything, or of the catalogue, wake everybody, also who begins to wait later."""
+    """News of everything, or of the catalogue, wake every reader and raise every version."""
     signals = Signals()
-    version = signals.version(2)
-    waiting = asyncio.ensure_future(signals.wait(1, signals.version(1), None))
-    await asyncio.sleep(0)
-    signals.raise_for_all()
-    assert await waiting
-    assert await signals.wait(2, version, 10)
-    before = signals.catalogue
-    version = signals.version(3)
-    signals.raise_for_catalogue()
-    assert signals.catalogue != before
-    assert await signals.wait(3, version, 10)
+    catalogue, version = signals.catalogue, signals.version(2)
+    for raise_for_all in (signals.raise_for_all, signals.raise_for_catalogue):
+        with signals.watching(1) as news:
+            raise_for_all()
+            await news.wait()
+    assert (signals.catalogue, signals.version(2)) == (catalogue + 1, version + 2)
 
 
 async def test_time_out() -> None:
     """A reader that waits long enough is told that nothing came."""
-    signals = Signals()
-    assert not await signals.wait(1, signals.version(1), 0.01)
+    now = asyncio.get_running_loop().time()
+    with Signals().watching(1) as news:
+        assert not await news_before(now + 0.01, news)
+        news.set()
+        assert not await news_before(now, news), "without time there is one look"
+        assert await news_before(now + 60, news)
 
 
 async def test_leaves_nothing_behind() -> None:
-    """Readers that give up or are cancelled are forgotten."""
+    """Readers that end or are cancelled are forgotten."""
     signals = Signals()
-    await signals.wait(1, 0, 0.01)
-    waiting = asyncio.ensure_future(signals.wait(1, 0, None))
+
+    async def wait() -> None:
+        with signals.watching(1) as news:
+            await news.wait()
+
+    waiting = asyncio.ensure_future(wait())
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.wait([waiting])
-    assert signals._waiting == {}  # noqa: SLF001
+    assert signals._watching == {}  # noqa: SLF001

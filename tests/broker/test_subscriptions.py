@@ -8,7 +8,7 @@ import pytest
 from broker.inside import readers, start
 from nuncius.broker import Broker
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription, NoSuchTopic
-from nuncius.broker.model import Reader, Subscription
+from nuncius.broker.model import Cursor, Subscription
 from nuncius.store.driver import Connection
 from racing import until
 
@@ -21,7 +21,7 @@ async def confirm(broker: Broker, subscription: Subscription, position: int, par
         raise result
 
 
-async def read(reader: Reader, count: int, limit: int = 100) -> list[bytes]:
+async def read(reader: Cursor, count: int, limit: int = 100) -> list[bytes]:
     """The next entries, at least so many."""
     found: list[bytes] = []
     async with asyncio.timeout(60):
@@ -35,22 +35,12 @@ async def test_a_reader_begins_after_what_is_confirmed(broker: Broker) -> None:
     sue = await broker.subscriptions.subscribe("news", "sue")
     assert sue.created
     await broker.topics.publish("news", [b"0", b"1", b"2", b"3"])
-    reader = await broker.subscriptions.reader(sue)
+    reader = await broker.subscriptions.cursor(sue)
     assert await read(reader, 4) == [b"0", b"1", b"2", b"3"]
     await confirm(broker, sue, 2)
     found = await broker.subscriptions.find("news", "sue")
     assert not found.created
-    assert await read(await broker.subscriptions.reader(found), 2) == [b"2", b"3"]
-
-
-async def test_a_reader_waits(broker: Broker) -> None:
-    """At the end of a topic a reader waits for what comes."""
-    sue = await broker.subscriptions.subscribe("news", "sue")
-    reader = await broker.subscriptions.reader(sue)
-    reading = start(read(reader, 1))
-    await until(lambda: readers(broker) == 1)
-    await broker.topics.publish("news", [b"x"])
-    assert await reading == [b"x"]
+    assert await read(await broker.subscriptions.cursor(found), 2) == [b"2", b"3"]
 
 
 async def test_no_more_than_asked_for(broker: Broker) -> None:
@@ -59,7 +49,7 @@ async def test_no_more_than_asked_for(broker: Broker) -> None:
     sue = await broker.subscriptions.subscribe("news", "sue")
     for partition in range(1, 5):
         await broker.topics.publish("news", [b"%d" % n for n in range(10)], partition=partition)
-    reader = await broker.subscriptions.reader(sue)
+    reader = await broker.subscriptions.cursor(sue)
     found: dict[int, list[bytes]] = {}
     for limit in (10, 1, 2, 3, *[4] * 9):
         if sum(map(len, found.values())) == 40:
@@ -81,20 +71,9 @@ async def test_partitions_take_turns(broker: Broker) -> None:
     sue = await broker.subscriptions.subscribe("news", "sue")
     await broker.topics.publish("news", [b"busy"] * 500, partition=1)
     await broker.topics.publish("news", [b"quiet"], partition=2)
-    reader = await broker.subscriptions.reader(sue)
+    reader = await broker.subscriptions.cursor(sue)
     first = [(await reader.next(10)).partition for _ in range(3)]
     assert 2 in first
-
-
-async def test_purged_entries_are_passed_over(broker: Broker) -> None:
-    """A reader goes on with what retention and purges leave."""
-    sue = await broker.subscriptions.subscribe("news", "sue")
-    reader = await broker.subscriptions.reader(sue)
-    await broker.topics.publish("news", [b"0", b"1"])
-    await broker.topics.purge("news")
-    await broker.topics.publish("news", [b"2"])
-    entries = (await reader.next(10)).entries
-    assert (entries.first_offset, entries.bodies) == (2, [b"2"])
 
 
 async def test_confirm_errors(broker: Broker) -> None:
@@ -118,8 +97,8 @@ async def test_the_end_of_a_subscription(broker: Broker) -> None:
     """A reader that waits is told when its subscription ends, and when its topic is deleted."""
     sue = await broker.subscriptions.subscribe("news", "sue")
     tom = await broker.subscriptions.subscribe("other", "tom")
-    ended = start((await broker.subscriptions.reader(sue)).next(10))
-    deleted = start((await broker.subscriptions.reader(tom)).next(10))
+    ended = start((await broker.subscriptions.cursor(sue)).next(10))
+    deleted = start((await broker.subscriptions.cursor(tom)).next(10))
     await until(lambda: readers(broker) == 2)
     await broker.subscriptions.unsubscribe("news", "sue")
     await broker.topics.delete("other")
@@ -132,30 +111,13 @@ async def test_the_end_of_a_subscription(broker: Broker) -> None:
 
 async def test_what_ended_is_named(broker: Broker) -> None:
     """A reader that looks for its place again says whether the topic is gone or only the subscription."""
-    reader = await broker.subscriptions.reader(await broker.subscriptions.subscribe("news", "sue"))
+    reader = await broker.subscriptions.cursor(await broker.subscriptions.subscribe("news", "sue"))
     await broker.subscriptions.unsubscribe("news", "sue")
     with pytest.raises(NoSuchSubscription, match="'sue' is not subscribed to 'news' any more"):
-        await reader.find_place()
+        await reader.find_places()
     await broker.topics.delete("news")
     with pytest.raises(NoSuchTopic, match="'news' was deleted"):
-        await reader.find_place()
-
-
-async def test_new_partitions_are_read(broker: Broker, connection: Connection) -> None:
-    """A reader finds partitions that are added while it reads."""
-    sue = await broker.subscriptions.subscribe("news", "sue")
-    reading = start((await broker.subscriptions.reader(sue)).next(10))
-    await until(lambda: readers(broker) == 1)
-    async with connection.transaction():
-        await connection.execute("update nuncius.topics set partition_count = 2")
-        await connection.execute(
-            "insert into nuncius.partitions (topic_id, partition) select topic_id, 2 from nuncius.topics"
-        )
-        await connection.execute("select pg_notify('nuncius', 'c')")
-    await broker.topics.publish("news", [b"x"], partition=2)
-    async with asyncio.timeout(60):
-        piece = await reading
-    assert (piece.partition, piece.entries.bodies) == (2, [b"x"])
+        await reader.find_places()
 
 
 async def test_lists(broker: Broker) -> None:

@@ -5,21 +5,21 @@ from typing import Any
 
 import pytest
 
-from broker.acknowledging import gate_fetches
+from broker.acknowledging import asked, gate_fetches
 from broker.inside import readers, start
 from nuncius.broker import Broker
 from nuncius.broker.caller import NODE
 from nuncius.broker.delivery.tails import PER_CHUNK, PER_ENTRY, Tails
 from nuncius.broker.errors import NoSuchSubscription, NoSuchTopic, StoreError
-from nuncius.broker.model import Reader
+from nuncius.broker.model import Cursor
 from nuncius.store.calls.fetching import GONE
 from nuncius.store.driver import Connection
 from racing import terminate, until
 
 
-async def reader(broker: Broker, name: str = "sue", topic: str = "news") -> Reader:
+async def reader(broker: Broker, name: str = "sue", topic: str = "news") -> Cursor:
     subscription = await broker.subscriptions.subscribe(topic, name, start="earliest")
-    return await broker.subscriptions.reader(subscription)
+    return await broker.subscriptions.cursor(subscription)
 
 
 def count_fetches(broker: Broker) -> list[int]:
@@ -82,15 +82,6 @@ async def test_who_knows_more_does_not_wait_for_an_older_look(broker: Broker) ->
         assert (await looking).entries.bodies == [b"x"]
 
 
-async def asked(broker: Broker) -> bool:
-    """Whether PostgreSQL has answered a look; the gate keeps the answer."""
-    rows = await broker._store.query(  # noqa: SLF001
-        "select 1 from pg_stat_activity where application_name = 'nuncius fetch'"
-        " and datname = current_database() and state = 'idle' and query like '%fetch_many%'"
-    )
-    return bool(rows)
-
-
 async def test_a_reader_that_goes_away(broker: Broker) -> None:
     """Whoever waits for the same look is not disturbed when the one who began it goes away."""
     leaving, staying = await reader(broker, "leaving"), await reader(broker, "staying")
@@ -132,7 +123,7 @@ async def test_broken_connection(broker: Broker, connection: Connection) -> None
 async def test_memory_is_bounded(broker: Broker, partition: int) -> None:
     """What was fetched longest ago is dropped when there is too much; headers and keys count, too."""
     most = 3 * (PER_CHUNK + PER_ENTRY + 1000)
-    tails = Tails(broker.topics, most)
+    tails = Tails(broker.topics, broker._signals, most)  # noqa: SLF001
     for n in range(6):
         await broker.topics.publish(
             "news", [b"x" * 400], keys=["k" * 300], headers=['{"h": "%s"}' % ("h" * 291)]

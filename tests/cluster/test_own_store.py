@@ -116,7 +116,7 @@ async def test_subscribers(writer: Node, owner: Node) -> None:
     """A subscription reads on, here and there, as entries come; its positions are in the common store."""
     await writer.broker.topics.publish("news", [b"a"])
     subscription = await writer.broker.subscriptions.subscribe("news", "reader", start="earliest")
-    reader = await writer.broker.subscriptions.reader(subscription)
+    reader = await writer.broker.subscriptions.cursor(subscription)
     assert (await reader.next(10)).entries.bodies == [b"a"]
     waiting = asyncio.ensure_future(reader.next(10))
     await asyncio.sleep(0)

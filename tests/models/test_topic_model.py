@@ -171,7 +171,7 @@ class TopicMachine(RuleBasedStateMachine):
 
         async def work() -> list[list[bytes]]:
             node = self.node(n)
-            reader = await node.subscriptions.reader(await node.subscriptions.find(self.name, who))
+            reader = await node.subscriptions.cursor(await node.subscriptions.find(self.name, who))
             found: list[list[bytes]] = [[] for _ in expected]
             while sum(map(len, found)) < sum(map(len, expected)):
                 piece = await reader.next(limit)

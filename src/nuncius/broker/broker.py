@@ -14,10 +14,10 @@ from nuncius.broker.background.signals import Signals
 from nuncius.broker.caller import NODE, Caller
 from nuncius.broker.clients import Clients
 from nuncius.broker.delivery.consuming import Consuming
-from nuncius.broker.delivery.feeds import Feeds
-from nuncius.broker.delivery.groups import Groups
 from nuncius.broker.delivery.positions import Positions
 from nuncius.broker.delivery.pubsub import PubSub
+from nuncius.broker.delivery.push.feeds import Feeds
+from nuncius.broker.delivery.shared import Groups
 from nuncius.broker.delivery.subscriptions import Subscriptions
 from nuncius.broker.delivery.tails import Tails
 from nuncius.broker.limits import Limits
@@ -105,9 +105,9 @@ class Broker:
         self.clients = Clients(store)
         self.publishers = Publishers(store)
         self.topics = Topics(store, signals, self._listener, self.limits)
-        self._tails = Tails(self.topics)
-        self.subscriptions = Subscriptions(store, self.topics, self._tails, signals)
-        self.subscriptions.on_delivery = partial(self.counters.count, DELIVERED)
+        self._tails = Tails(self.topics, signals)
+        self._tails.on_delivery = partial(self.counters.count, DELIVERED)
+        self.subscriptions = Subscriptions(store, self.topics, self._tails)
         self.positions = Positions(store)
         self.queues = Queues(store, self._listener, self.limits)
         self.queues.on_put = partial(self.counters.count, PUT)
@@ -115,14 +115,14 @@ class Broker:
         self.timed_leases = TimedLeases(store, self.queues, self._listener, self.limits)
         self.timed_leases.on_settled = partial(self.counters.count, ACKED)
         self.feeds = Feeds(
-            store, self.subscriptions, self._tails, signals, self.topics.order, self._listener, self.limits
+            store, self.subscriptions, self._tails, self.topics.order, self._listener, self.limits
         )
         self.feeds.consumers = self.consumers
         self._transactions = TransactionRunner(store, self.topics, self.queues, self.feeds)
         self.pubsub = PubSub(store, self.subscriptions, signals, self._listener, self.limits)
         self.actors = Actors(store)
-        self.consuming = Consuming(store, self.topics, self.actors, self.positions, signals)
-        self.groups = Groups(store, self.topics, signals, self._listener, self.limits)
+        self.consuming = Consuming(store, self.topics, self._tails, self.actors, self.positions)
+        self.groups = Groups(store, self.topics, self._tails, self._listener, self.limits)
         self.duties = Duties(store, self.leases)
         self.actors.take_on(self.duties)
         self.groups.take_on(self.duties)

@@ -1,10 +1,11 @@
 """Data classes of the domain, for the broker's callers, in one place."""
 
 from nuncius.broker.clients import FULL, READ_ONLY, Client
-from nuncius.broker.delivery.feed import Feed
-from nuncius.broker.delivery.feed_parts import PushedSlice
-from nuncius.broker.delivery.pubsub import IdRequest
-from nuncius.broker.delivery.subscriptions import Reader, Subscription, SubscriptionInfo
+from nuncius.broker.delivery.by_id import IdRequest
+from nuncius.broker.delivery.cursor import Cursor
+from nuncius.broker.delivery.push.feed import Feed
+from nuncius.broker.delivery.push.parts import PushedSlice
+from nuncius.broker.delivery.subscriptions import Subscription, SubscriptionInfo
 from nuncius.broker.delivery.tails import TailChunk, TailSlice
 from nuncius.broker.queues.queue import Queue, QueueInfo
 from nuncius.broker.queues.waiter import Waiter
@@ -23,6 +24,7 @@ __all__ = [
     "FULL",
     "READ_ONLY",
     "Client",
+    "Cursor",
     "Entries",
     "Feed",
     "FoundEntry",
@@ -37,7 +39,6 @@ __all__ = [
     "PushedSlice",
     "Queue",
     "QueueInfo",
-    "Reader",
     "Retention",
     "Stored",
     "Subscription",

@@ -9,9 +9,9 @@ import asyncpg
 
 from nuncius.broker.background.tasks import BackgroundWork
 from nuncius.broker.caller import Caller
-from nuncius.broker.delivery.feed import Feed
-from nuncius.broker.delivery.feeds import Feeds
-from nuncius.broker.delivery.outstanding import Given, Place
+from nuncius.broker.delivery.push.feed import Feed
+from nuncius.broker.delivery.push.feeds import Feeds
+from nuncius.broker.delivery.push.outstanding import Given, Place
 from nuncius.broker.errors import CallFailed, InvalidInput
 from nuncius.broker.queues.queues import Queues
 from nuncius.broker.topics.publishing import Publishing, Stale

@@ -85,7 +85,7 @@ async def test_what_is_visible_before_its_place_is_known(
 
     def is_visible() -> bool:
         broker._signals.raise_for(second.subscription.topic.topic_id)  # noqa: SLF001
-        return second.reader.fetched_to(1) == 1
+        return second.cursor.fetched_to(1) == 1
 
     try:
         await until(is_visible, 20)
@@ -120,7 +120,7 @@ async def test_a_topic_that_is_fetched_late(broker: Broker) -> None:
     held.let_go()
     await inbox.until(10)
     assert inbox.bodies == [b"%d" % n for n in range(10)]
-    assert second.reader.places[1][1] == 5
+    assert second.cursor.places[1][1] == 5
 
 
 async def test_a_topic_that_is_looked_up_late(broker: Broker) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from nuncius.broker.delivery.send_order import SendOrder, SentStretch
+from nuncius.broker.delivery.push.send_order import SendOrder, SentStretch
 from nuncius.store.calls.publishing import Placed, PublishCall
 
 A, B, OTHER = 1, 2, 3

@@ -1,13 +1,13 @@
-"""Wake-ups for readers of topics. A reader notes the topic's version, looks, and waits for the next one."""
+"""Wake-ups for readers of topics. A reader watches its topic, looks, and looks again when it is called."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 class Signals:
     def __init__(self) -> None:
         self._versions: dict[int, int] = {}
-        self._waiting: dict[int, set[asyncio.Future[None]]] = {}
         self._watching: dict[int, set[Callable[[], None]]] = {}
         self._everything = 0
         self.catalogue = 0  # goes up when topics, queues or subscriptions come or go
@@ -23,30 +23,12 @@ class Signals:
     def raise_for_all(self) -> None:
         """Wake all readers: any topic may have new entries."""
         self._everything += 1
-        for topic_id in {*self._waiting, *self._watching}:
+        for topic_id in list(self._watching):
             self._wake(topic_id)
 
     def raise_for_catalogue(self) -> None:
         self.catalogue += 1
         self.raise_for_all()
-
-    async def wait(self, topic_id: int, version: int, seconds: float | None) -> bool:
-        """Wait until the topic's version is another than this. Return False if the time is over first."""
-        if self.version(topic_id) != version:
-            return True
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting = self._waiting.setdefault(topic_id, set())
-        waiting.add(future)
-        try:
-            async with asyncio.timeout(seconds):
-                await future
-        except TimeoutError:
-            return False
-        finally:
-            waiting.discard(future)
-            if not waiting and self._waiting.get(topic_id) is waiting:
-                del self._waiting[topic_id]
-        return True
 
     def watch(self, topic_id: int, call: Callable[[], None]) -> None:
         """Call whenever this topic may have new entries, until `unwatch`."""
@@ -58,9 +40,28 @@ class Signals:
         if not watching:
             self._watching.pop(topic_id, None)
 
+    @contextmanager
+    def watching(self, topic_id: int) -> Iterator[asyncio.Event]:
+        """Watch a topic with an event, which is set whenever it may have new entries."""
+        news = asyncio.Event()
+        self.watch(topic_id, news.set)
+        try:
+            yield news
+        finally:
+            self.unwatch(topic_id, news.set)
+
     def _wake(self, topic_id: int) -> None:
         for call in self._watching.get(topic_id, ()):
             call()
-        for future in self._waiting.pop(topic_id, ()):
-            if not future.done():
-                future.set_result(None)
+
+
+async def news_before(deadline: float, news: asyncio.Event) -> bool:
+    """Wait for news. Return False if the deadline passes first."""
+    if deadline <= asyncio.get_running_loop().time():
+        return False
+    try:
+        async with asyncio.timeout_at(deadline):
+            await news.wait()
+    except TimeoutError:
+        return False
+    return True

@@ -65,25 +65,22 @@ class Positions:
 
     async def seek(self, subscription: Subscription, positions: Mapping[int, int]) -> None:
         """Put a subscription at other positions, forward or back, all or none."""
-        rows = await self._store.query(
-            SEEK,
-            subscription.subscription_id,
-            list(positions),
-            list(positions.values()),
-        )
+        places = [*positions], [*positions.values()]
+        rows = await self._store.query(SEEK, subscription.subscription_id, *places)
         wrong: int | None = rows[0][0]
         if wrong is not None:
             raise InvalidInput(f"topic {subscription.topic.name!r} has no such position in partition {wrong}")
 
     async def seek_earliest(self, subscription: Subscription) -> None:
-        rows = await self._store.query(ENDS, subscription.topic.topic_id, None)
-        await self.seek(subscription, {row[0]: row[1] for row in rows})
+        await self._seek_to(subscription, 1)
 
     async def seek_latest(self, subscription: Subscription) -> None:
-        rows = await self._store.query(ENDS, subscription.topic.topic_id, None)
-        await self.seek(subscription, {row[0]: row[2] for row in rows})
+        await self._seek_to(subscription, 2)
 
     async def seek_time(self, subscription: Subscription, time: datetime) -> None:
         """Seek to the first entry of each partition that arrived at that time or later."""
+        await self._seek_to(subscription, 3, time)
+
+    async def _seek_to(self, subscription: Subscription, column: int, time: datetime | None = None) -> None:
         rows = await self._store.query(ENDS, subscription.topic.topic_id, time)
-        await self.seek(subscription, {row[0]: row[3] for row in rows})
+        await self.seek(subscription, {row[0]: row[column] for row in rows})

@@ -6,74 +6,26 @@ exactly-once delivery each side remembers one number.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 from operator import attrgetter
 from typing import Any
 
 from nuncius.broker.background.listener import Listener
 from nuncius.broker.background.signals import Signals
 from nuncius.broker.caller import NODE, Caller
+from nuncius.broker.delivery.by_id import IdRequest
 from nuncius.broker.delivery.subscriptions import Subscriptions
-from nuncius.broker.errors import InvalidInput, NoSuchSubscription
+from nuncius.broker.errors import InvalidInput
 from nuncius.broker.limits import Limits, check_bodies, check_name, check_not_of_job, check_subscriber
-from nuncius.store.calls.sequences import (
-    NOT_SUBSCRIBED,
-    TOO_MUCH,
-    FoundEntry,
-    GetCall,
-    TurnCall,
-    get,
-    publish_in_turn,
-)
+from nuncius.store.calls.sequences import TurnCall, get, publish_in_turn
 from nuncius.store.driver import Connection
+from nuncius.store.queries import query
 from nuncius.store.store import Store
+
+SUBSCRIBE = query("subscriptions", "subscribe_by_id")
 
 MAX_WAIT = 3600.0  # seconds
 REMEMBERED_NAMES = 10_000
 TOPIC_ID = attrgetter("topic_id")
-
-
-class IdRequest:
-    """A subscriber's request for an id, from its first look to its answer."""
-
-    __slots__ = (
-        "caller",
-        "deadline",
-        "done",
-        "finished",
-        "id",
-        "looking",
-        "missed",
-        "subscriber",
-        "timer",
-        "told",
-        "topic",
-        "topic_id",
-        "wake",
-    )
-
-    def __init__(
-        self,
-        topic: str,
-        subscriber: str,
-        entry_id: int,
-        deadline: float | None,
-        done: Callable[[Any], None],
-        caller: Caller,
-    ) -> None:
-        self.topic = topic
-        self.subscriber = subscriber
-        self.id = entry_id
-        self.deadline = deadline  # None: do not wait
-        self.done = done
-        self.caller = caller
-        self.looking = False
-        self.missed = False  # the topic got new entries during the look
-        self.finished = False
-        self.topic_id: int | None = None  # of the topic that it watches
-        self.wake: Callable[[], None] | None = None  # called for new entries of the topic
-        self.told: FoundEntry | None = None  # result of the last look
-        self.timer: asyncio.TimerHandle | None = None
 
 
 class PubSub:
@@ -135,9 +87,7 @@ class PubSub:
         last message that the subscriber has."""
         check_name("topic", topic)
         check_subscriber(subscriber)
-        rows = await self._store.execute(
-            "select created, last_id from nuncius.subscribe_in_sequence($1, $2)", topic, subscriber
-        )
+        rows = await self._store.execute(SUBSCRIBE, topic, subscriber)
         return rows[0][0], rows[0][1]
 
     async def unsubscribe(self, topic: str, subscriber: str) -> None:
@@ -167,74 +117,6 @@ class PubSub:
         if not 0 <= wait <= MAX_WAIT:
             raise InvalidInput(f"wait up to {MAX_WAIT:g} seconds")
         deadline = asyncio.get_running_loop().time() + wait if wait else None
-        request = IdRequest(topic, subscriber, entry_id, deadline, done, caller)
-        self._look(request)
+        request = IdRequest(self._getting, self._signals, topic, subscriber, entry_id, deadline, done, caller)
+        request.look()
         return request
-
-    def leave(self, request: IdRequest) -> None:
-        """Answer a waiting request now, with its latest result."""
-        if request.finished:
-            return
-        if request.looking:
-            request.deadline = None  # that look is the last
-        else:
-            self._finish(request, request.told)
-
-    def _look(self, request: IdRequest) -> None:
-        request.looking = True
-        request.missed = False
-        done = partial(self._looked, request)
-        self._getting.submit(GetCall(done, request.caller, request.topic, request.subscriber, request.id))
-
-    def _looked(self, request: IdRequest, result: Any) -> None:
-        request.looking = False
-        if type(result) is FoundEntry:
-            if result.body is None and request.deadline is not None:
-                self._wait(request, result)
-            else:
-                self._finish(request, result)
-        elif result == TOO_MUCH:
-            self._finish(request, None)
-        elif result == NOT_SUBSCRIBED:
-            self._finish(
-                request,
-                NoSuchSubscription(f"{request.subscriber!r} is not subscribed to {request.topic!r}"),
-            )
-        else:
-            self._finish(request, result)
-
-    def _wait(self, request: IdRequest, told: FoundEntry) -> None:
-        request.told = told
-        loop = asyncio.get_running_loop()
-        assert request.deadline is not None
-        if request.deadline <= loop.time():
-            self._finish(request, told)
-        elif request.topic_id != told.topic_id:
-            self._watch(request, told.topic_id)
-            self._look(request)  # the entry may have arrived before the watch began
-        elif request.missed:
-            self._look(request)
-        elif request.timer is None:
-            request.timer = loop.call_at(request.deadline, self.leave, request)
-
-    def _wake(self, request: IdRequest) -> None:
-        if request.looking:
-            request.missed = True
-        else:
-            self._look(request)
-
-    def _watch(self, request: IdRequest, topic_id: int | None) -> None:
-        if request.topic_id is not None and request.wake is not None:
-            self._signals.unwatch(request.topic_id, request.wake)
-        request.topic_id = topic_id
-        if topic_id is not None:
-            request.wake = partial(self._wake, request)
-            self._signals.watch(topic_id, request.wake)
-
-    def _finish(self, request: IdRequest, result: Any) -> None:
-        request.finished = True
-        if request.topic_id is not None:
-            self._watch(request, None)
-        if request.timer is not None:
-            request.timer.cancel()
-        request.done(result)

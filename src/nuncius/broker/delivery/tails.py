@@ -8,29 +8,36 @@ import asyncio
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from nuncius.broker import future
+from nuncius.broker.background.signals import Signals
 from nuncius.broker.caller import Caller
 from nuncius.broker.topics.topics import Topics
 from nuncius.store.calls.fetching import GONE, Entries
 
 FETCH = 2000  # entries at a time
-MAX_BYTES = 32 << 20
+MAX_BYTES = 64 << 20
 PER_ENTRY = 200  # bytes of memory an entry costs besides what is in it
 PER_CHUNK = 1000
+_start = attrgetter("start")
 
 
-@dataclass(slots=True, eq=False)
 class TailChunk:
     """Consecutive entries of a partition. Doors keep their rendered form of them in `rendered`."""
 
-    entries: Entries
-    rendered: dict[str, Any] = field(default_factory=dict)
+    __slots__ = ("end", "entries", "rendered", "start")
+
+    def __init__(self, entries: Entries) -> None:
+        self.entries = entries
+        self.start = entries.first_offset
+        self.end = entries.next_offset
+        self.rendered: dict[str, Any] = {}
 
 
 class TailSlice(msgspec.Struct, frozen=True, gc=False):
@@ -49,55 +56,63 @@ class TailSlice(msgspec.Struct, frozen=True, gc=False):
         return whole.part(self.start, self.end)
 
     @property
+    def size(self) -> int:
+        """Return the size of the bodies."""
+        return sum(map(len, self.chunk.entries.bodies[self.start : self.end]))
+
+    @property
     def first_offset(self) -> int:
-        return self.chunk.entries.first_offset + self.start
+        return self.chunk.start + self.start
 
     @property
     def next_offset(self) -> int:
-        return self.chunk.entries.first_offset + self.end
+        return self.chunk.start + self.end
 
 
 class Tails:
-    def __init__(self, topics: Topics, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, topics: Topics, signals: Signals, max_bytes: int = MAX_BYTES) -> None:
         self._topics = topics
+        self.signals = signals
+        self.on_delivery: Callable[[Caller, int], None] = _ignore
+        """Called with the caller and the number of entries that a cursor has delivered."""
         self._max_bytes = max_bytes
         self._chunks: dict[int, list[TailChunk]] = {}  # by partition id, in order of offsets
         self._oldest: deque[tuple[int, TailChunk, int]] = deque()  # partition id, chunk, size
         self._bytes = 0
         self._forgotten = 0  # how often the cache was dropped
+        self._unshared = count()
         # By partition id, position and version: a reader with a newer version shares no older fetch.
         self._under_way: dict[tuple[int, int, int], asyncio.Future[Any]] = {}
 
     def known(self, partition_id: int, position: int) -> tuple[TailChunk, int] | None:
         """Return the cached chunk with this offset and the index in it, or None."""
         chunks = self._chunks.get(partition_id)
-        if not chunks:
+        if chunks is None:
             return None
-        at = bisect_right(chunks, position, key=_first_offset) - 1
-        if at < 0 or position >= chunks[at].entries.next_offset:
-            return None
-        return chunks[at], position - chunks[at].entries.first_offset
+        chunk = chunks[bisect_right(chunks, position, key=_start) - 1] if len(chunks) > 1 else chunks[0]
+        return (chunk, position - chunk.start) if chunk.start <= position < chunk.end else None
 
     async def fetch(
-        self, partition_id: int, position: int, version: int, caller: Caller
+        self, partition_id: int, position: int, version: int | None, caller: Caller, limit: int = FETCH
     ) -> tuple[TailChunk, int] | int | None:
-        """Return the same, fetched if necessary; None if there is nothing yet, or GONE. If retention has
-        passed the position, the chunk begins after it. `version` is the topic's version at the caller."""
+        """Return the same, fetched if necessary, with up to `limit` entries; None if there is nothing yet, or
+        GONE. If retention has passed the position, the chunk begins after it. A fetch that is under way is
+        shared if it began at this version of the topic. None: it is not."""
         found = self.known(partition_id, position)
         if found is not None:
             return found
-        place = (partition_id, position, version)
+        place = (partition_id, position, -1 - next(self._unshared) if version is None else version)
         fetched = self._under_way.get(place)
         if fetched is None:
             fetched, done = future.new()
             self._under_way[place] = fetched
-            self._topics.fetch_now(partition_id, position, FETCH, caller).add_done_callback(
+            self._topics.fetch_now(partition_id, position, limit, caller).add_done_callback(
                 partial(self._fetched, place, self._forgotten, done)
             )
         chunk = await asyncio.shield(fetched)  # others may wait for it, too
         if chunk is None or chunk == GONE:
             return chunk  # type: ignore[no-any-return]
-        return chunk, max(0, position - chunk.entries.first_offset)
+        return chunk, max(0, position - chunk.start)
 
     async def fetch_one(self, partition_id: int, offset: int, caller: Caller) -> tuple[TailChunk, int] | None:
         """Return exactly this entry, if it still exists. Do not cache it: only its subscriber needs it."""
@@ -137,8 +152,11 @@ class Tails:
         done(chunk)
 
     def _keep(self, partition_id: int, chunk: TailChunk) -> None:
+        known = self.known(partition_id, chunk.start)
+        if known is not None and known[0].end >= chunk.end:
+            return
         chunks = self._chunks.setdefault(partition_id, [])
-        chunks.insert(bisect_right(chunks, _first_offset(chunk), key=_first_offset), chunk)
+        chunks.insert(bisect_right(chunks, chunk.start, key=_start), chunk)
         size = _size(chunk.entries)
         self._oldest.append((partition_id, chunk, size))
         self._bytes += size
@@ -150,8 +168,8 @@ class Tails:
                 del self._chunks[oldest]
 
 
-def _first_offset(chunk: TailChunk) -> int:
-    return chunk.entries.first_offset
+def _ignore(caller: Caller, entries: int) -> None:
+    """Do nothing: deliveries are not counted."""
 
 
 def _size(entries: Entries) -> int:

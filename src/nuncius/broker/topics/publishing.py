@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from nuncius.broker.delivery.send_order import SendOrder
+from nuncius.broker.delivery.push.send_order import SendOrder
 from nuncius.store.calls.publishing import PublishCall, publish
 from nuncius.store.combiner.combiner import Detour
 from nuncius.store.driver import Connection

@@ -12,9 +12,9 @@ import asyncpg
 
 from nuncius.broker import future
 from nuncius.broker.background.listener import Listener
-from nuncius.broker.background.signals import Signals
+from nuncius.broker.background.signals import Signals, news_before
 from nuncius.broker.caller import NODE, Caller
-from nuncius.broker.delivery.send_order import SendOrder
+from nuncius.broker.delivery.push.send_order import SendOrder
 from nuncius.broker.errors import AlreadyExists, InvalidInput, NoSuchTopic
 from nuncius.broker.limits import (
     Limits,
@@ -228,17 +228,16 @@ class Topics:
         partition_id = topic.partition_id(partition)
         check_int64("a position", position)
         deadline = asyncio.get_running_loop().time() + wait
-        while True:
-            version = self._signals.version(topic.topic_id)
-            async with gate or nullcontext():
-                entries = await self.fetch_now(partition_id, position, limit, caller)
-            if entries == GONE:
-                self.names.forget(topic.name)
-                raise NoSuchTopic(f"topic {topic.name!r} was deleted")
-            left = deadline - asyncio.get_running_loop().time()
-            if entries is not None or left <= 0:
-                return entries  # type: ignore[return-value]
-            await self._signals.wait(topic.topic_id, version, left)
+        with self._signals.watching(topic.topic_id) as news:
+            while True:
+                news.clear()
+                async with gate or nullcontext():
+                    entries = await self.fetch_now(partition_id, position, limit, caller)
+                if entries == GONE:
+                    self.names.forget(topic.name)
+                    raise NoSuchTopic(f"topic {topic.name!r} was deleted")
+                if entries is not None or not await news_before(deadline, news):
+                    return entries  # type: ignore[return-value]
 
     def fetch_now(
         self, partition_id: int, position: int, limit: int, caller: Caller

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from nuncius.broker.errors import BrokerError, InvalidInput, StoreError
-from nuncius.broker.model import Reader, TailSlice
+from nuncius.broker.model import Cursor, TailSlice
 from nuncius.doors.http.answering import give_up
 from nuncius.doors.http.exchange import Disconnected, Exchange
 from nuncius.doors.http.v1.model import INT64, messages_of
@@ -22,18 +22,18 @@ ALIVE_SECONDS = 15.0  # without an event for this time, a comment keeps the stre
 _encode = msgspec.json.Encoder().encode
 
 
-def go_to(reader: Reader, last_event_id: str) -> None:
-    """Move the reader to the position after the event with this id. Partitions that it does not name stay at
+def go_to(cursor: Cursor, last_event_id: str) -> None:
+    """Move the cursor to the position after the event with this id. Partitions that it does not name stay at
     the subscription's position."""
     for word in last_event_id.split(","):
         partition, _, position = word.strip().partition(":")
-        known = reader.places.get(int(partition)) if partition.isdecimal() and len(partition) < 10 else None
+        known = cursor.places.get(int(partition)) if partition.isdecimal() and len(partition) < 10 else None
         if known is None or not (position.isdecimal() and len(position) < 20 and int(position) <= INT64):
             raise InvalidInput("Last-Event-ID is not an id of this stream")
-        reader.places[int(partition)] = (known[0], int(position))
+        cursor.rewind(int(partition), (known[0], int(position)))
 
 
-async def stream(exchange: Exchange, reader: Reader, confirmed: dict[int, int]) -> None:
+async def stream(exchange: Exchange, cursor: Cursor, confirmed: dict[int, int]) -> None:
     """Send events until the client disconnects or the node stops. Ids contain the positions that differ from
     the confirmed ones."""
     await exchange.begin(200, CONTENT_TYPE, [(b"cache-control", b"no-store")])
@@ -41,7 +41,7 @@ async def stream(exchange: Exchange, reader: Reader, confirmed: dict[int, int]) 
         await exchange.end()
         return
     try:
-        await exchange.while_connected(_send(exchange, reader, confirmed))
+        await exchange.while_connected(_send(exchange, cursor, confirmed))
     except Disconnected:
         if exchange.closing.is_set():
             await exchange.end()
@@ -49,11 +49,11 @@ async def stream(exchange: Exchange, reader: Reader, confirmed: dict[int, int]) 
         await exchange.end()
 
 
-async def _send(exchange: Exchange, reader: Reader, confirmed: dict[int, int]) -> None:
+async def _send(exchange: Exchange, cursor: Cursor, confirmed: dict[int, int]) -> None:
     await exchange.more(b": nuncius\n\n")
     while True:
         piece = None
-        waiting = asyncio.ensure_future(reader.next(PIECE, exchange.caller, exchange.replies))
+        waiting = asyncio.ensure_future(cursor.next(PIECE, exchange.caller, exchange.replies))
         try:
             while piece is None:
                 await asyncio.wait([waiting], timeout=ALIVE_SECONDS)
@@ -63,14 +63,14 @@ async def _send(exchange: Exchange, reader: Reader, confirmed: dict[int, int]) -
                     await exchange.more(b": still here\n\n")
         finally:
             give_up(waiting)
-        await exchange.more(b"".join(_events(piece, _others(reader, confirmed, piece.partition))))
+        await exchange.more(b"".join(_events(piece, _others(cursor, confirmed, piece.partition))))
 
 
-def _others(reader: Reader, confirmed: dict[int, int], partition: int) -> bytes:
+def _others(cursor: Cursor, confirmed: dict[int, int], partition: int) -> bytes:
     """Return the stream's positions in other partitions, if it has moved there."""
     moved = [
         b"%d:%d," % (each, position)
-        for each, (_, position) in sorted(reader.places.items())
+        for each, (_, position) in sorted(cursor.places.items())
         if each != partition and position != confirmed.get(each, 0)
     ]
     return b"".join(moved)

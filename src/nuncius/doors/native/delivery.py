@@ -6,8 +6,9 @@ from functools import partial
 from typing import Any
 
 from nuncius.broker import Broker
+from nuncius.broker.background.tasks import BackgroundWork
 from nuncius.broker.errors import InvalidInput, NotFound
-from nuncius.broker.model import Reader, Subscription
+from nuncius.broker.model import Cursor, Subscription
 from nuncius.doors.native.convert import wire_entries
 from nuncius.doors.native.errors import error_packet
 from nuncius.doors.wire import Wire
@@ -35,7 +36,7 @@ class Deliveries:
         self._wire = wire
         self._deliveries: dict[int, _Delivery] = {}
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = BackgroundWork()
 
     async def attach(self, packet: packets.Attach) -> Packet:
         if packet.request in self._deliveries or packet.credit < 1:
@@ -46,7 +47,7 @@ class Deliveries:
         try:
             self._subscriptions.pop((packet.topic, packet.subscriber), None)  # it may have been replaced
             subscription = await self._find(packet)
-            reader = await self._broker.subscriptions.reader(subscription)
+            cursor = await self._broker.subscriptions.cursor(subscription)
         except BaseException:
             self._drop(delivery)
             raise
@@ -54,7 +55,7 @@ class Deliveries:
             answering = asyncio.current_task()
             assert answering is not None
             delivery.task = asyncio.get_running_loop().create_task(
-                self._deliver_counted(delivery, reader, answering, subscription.subscription_id)
+                self._deliver(delivery, cursor, answering, subscription.subscription_id)
             )
         return packets.Done(packet.request)
 
@@ -82,9 +83,7 @@ class Deliveries:
             or packet.subscription not in (0, subscription.subscription_id)
             or packet.partition > len(subscription.topic.partition_ids)
         ):
-            task = asyncio.get_running_loop().create_task(self._confirm_later(packet, answer))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._background.start(self._confirm_later(packet, answer))
         else:
             self._confirm(subscription, packet, answer)
 
@@ -122,23 +121,22 @@ class Deliveries:
                 delivery.task.cancel()
         self._deliveries.clear()
 
-    async def _deliver_counted(
-        self, delivery: _Delivery, reader: Reader, answering: "asyncio.Task[Packet]", subscription_id: int
+    async def _deliver(
+        self, delivery: _Delivery, cursor: Cursor, answering: "asyncio.Task[Packet]", subscription_id: int
     ) -> None:
         with self._broker.consumers.of_subscription(subscription_id):
-            await self._deliver(delivery, reader, answering)
-
-    async def _deliver(self, delivery: _Delivery, reader: Reader, answering: "asyncio.Task[Packet]") -> None:
-        try:
-            await asyncio.wait([answering])  # entries come after the answer to Attach
-            while True:
-                while delivery.credit <= 0:
-                    delivery.credited.clear()
-                    await delivery.credited.wait()
-                found = await reader.next(min(BATCH, delivery.credit), self._wire.caller, self._wire.replies)
-                delivery.credit -= found.end - found.start
-                answer = wire_entries(delivery.request, found.partition, found.entries)
-                self._wire.send(native.encode(answer))
-        except Exception as error:
-            self._drop(delivery)
-            self._wire.send(native.encode(error_packet(delivery.request, error)))
+            try:
+                await asyncio.wait([answering])  # entries come after the answer to Attach
+                while True:
+                    while delivery.credit <= 0:
+                        delivery.credited.clear()
+                        await delivery.credited.wait()
+                    found = await cursor.next(
+                        min(BATCH, delivery.credit), self._wire.caller, self._wire.replies
+                    )
+                    delivery.credit -= found.end - found.start
+                    answer = wire_entries(delivery.request, found.partition, found.entries)
+                    self._wire.send(native.encode(answer))
+            except Exception as error:
+                self._drop(delivery)
+                self._wire.send(native.encode(error_packet(delivery.request, error)))

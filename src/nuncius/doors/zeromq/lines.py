@@ -9,7 +9,7 @@ other.
 
 import asyncio
 
-from nuncius.broker.model import IdRequest as Looking
+from nuncius.broker.model import IdRequest
 from nuncius.doors.replies import Reply, RequestLine
 
 
@@ -21,6 +21,6 @@ class Asked(Reply, kw_only=True):
     line: "RequestLine[Asked]"
     envelope: tuple[bytes, ...]
     as_text: bool
-    looking: Looking | None = None
+    looking: IdRequest | None = None
     got: asyncio.Future[None] | None = None
     """Awaited until the request is answered."""

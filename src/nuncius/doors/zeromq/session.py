@@ -110,7 +110,7 @@ class ZeromqSession:
     def _send_away(self) -> None:
         for asked in list(self._gets):
             if asked.looking is not None:
-                self._broker.pubsub.leave(asked.looking)
+                asked.looking.leave()
 
     def _say(self) -> None:
         self._wire.send(b"".join(self._decoder.to_say))

@@ -51,16 +51,6 @@ class MoveCall(Call):
         self.mover = 0  # identifies the move when it is sent again; 0: it was not sent yet
 
 
-class _Stretch:
-    """Consecutive entries of one partition for one subscription."""
-
-    __slots__ = ("calls", "end", "first")
-
-    def __init__(self, first: int) -> None:
-        self.first = self.end = first
-        self.calls: list[MoveCall] = []
-
-
 async def confirm(connection: Connection, calls: Sequence[MoveCall], _: bool) -> Sequence[Any]:
     """Move positions forward. Results: MOVED, NO_SUBSCRIPTION or NOT_PUBLISHED."""
     codes: list[int] = await connection.fetchval(
@@ -75,32 +65,27 @@ async def confirm(connection: Connection, calls: Sequence[MoveCall], _: bool) ->
 async def advance(connection: Connection, calls: Sequence[MoveCall], wait: bool) -> list[Any]:
     """Move positions past one entry each. Results: MOVED, ELSEWHERE (the subscription does not stand at that
     entry), NO_SUBSCRIPTION or a Detour."""
-    stretches: dict[tuple[int, int], _Stretch] = {}
+    stretches: dict[tuple[int, int], list[MoveCall]] = {}  # calls for consecutive entries of a partition
     items, keys, offsets = [], [], []
     for call in calls:
-        place = (call.subscription_id, call.partition_id)
-        stretch = stretches.get(place)
-        if stretch is None:
-            stretch = stretches[place] = _Stretch(call.to - 1)
-        if call.to == stretch.end + 1:  # else the caller is told that the subscription stands elsewhere
-            stretch.calls.append(call)
-            stretch.end += 1
+        stretch = stretches.setdefault((call.subscription_id, call.partition_id), [])
+        if not stretch or call.to == stretch[-1].to + 1:
+            stretch.append(call)  # else the caller is told that the subscription stands elsewhere
     mover = secrets.randbits(63)
-    numbers = {place: n for n, place in enumerate(stretches, 1)}
-    for place, stretch in stretches.items():
-        stretch.calls[0].mover = stretch.calls[0].mover or mover
-        for call in stretch.calls:
+    for n, stretch in enumerate(stretches.values(), 1):
+        stretch[0].mover = stretch[0].mover or mover
+        for call in stretch:
             if call.request_key is not None:
-                items.append(numbers[place])
+                items.append(n)
                 keys.append(call.request_key)
                 offsets.append(call.to - 1)
     positions: list[int] = await connection.fetchval(
         ADVANCE,
         [place[0] for place in stretches],
         [place[1] for place in stretches],
-        [stretch.first for stretch in stretches.values()],
-        [stretch.end for stretch in stretches.values()],
-        [stretch.calls[0].mover for stretch in stretches.values()],
+        [stretch[0].to - 1 for stretch in stretches.values()],
+        [stretch[-1].to for stretch in stretches.values()],
+        [stretch[0].mover for stretch in stretches.values()],
         items,
         keys,
         offsets,
@@ -109,6 +94,6 @@ async def advance(connection: Connection, calls: Sequence[MoveCall], wait: bool)
     results: dict[MoveCall, Any] = {}
     for stretch, position in zip(stretches.values(), positions, strict=True):
         outcome = _OUTCOMES.get(position, ELSEWHERE)
-        for call in stretch.calls:
+        for call in stretch:
             results[call] = outcome
     return [results.get(call, ELSEWHERE) for call in calls]

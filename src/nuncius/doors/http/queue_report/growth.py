@@ -1,4 +1,4 @@
-"""Growth: a topic gets one more partition each time its messages per partition pass a threshold.
+"""AutomaticGrowth: a topic gets one more partition each time its messages per partition pass a threshold.
 
 Every answer to a publish contains the length of a partition, so a node can estimate the size of a topic
 without asking the store. If the estimate passes the threshold, the node asks PostgreSQL for the exact number,

@@ -9,20 +9,17 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from nuncius.broker import future
 from nuncius.broker.background.actors import (
     MAX_ID,
     PRODUCER,
     NoSuchConsumer,
     NoSuchProducer,
     NumberedConsumer,
-    NumberedProducer,
 )
 from nuncius.broker.errors import (
     AlreadyExists,
     BrokerError,
     CallFailed,
-    InvalidInput,
     NotFound,
     StoreError,
 )
@@ -44,6 +41,13 @@ NOTHING_LEFT = "No messages left to retrieve"
 NO_BROKER = "Invalid BrokerId"
 MAX_PORT = 65535
 BASE64 = "base64"
+
+REASONS: dict[type[Exception], str] = {
+    AlreadyExists: TOPIC_EXISTS,
+    NoSuchProducer: NO_PRODUCER,
+    NoSuchConsumer: NO_CONSUMER,
+    NoSuchBroker: NO_BROKER,
+}
 
 _encode = msgspec.json.Encoder().encode
 Endpoint = Callable[[Exchange], Awaitable[None]]
@@ -77,12 +81,9 @@ class ReportApi:
         async def endpoint(exchange: Exchange) -> None:
             try:
                 await work(exchange, await read(exchange, most))
-            except (ReportRefused, InvalidInput, CallFailed) as error:
-                await refuse(exchange, str(error))
-            except NotFound:
-                await refuse(exchange, NO_TOPIC)
-            except BrokerError as error:
-                await refuse(exchange, str(error))
+            except (ReportRefused, BrokerError, CallFailed) as error:
+                missing = NO_TOPIC if isinstance(error, NotFound) else str(error)
+                await refuse(exchange, REASONS.get(type(error), missing))
             except StoreError as error:
                 await refuse(exchange, str(error), 503)
 
@@ -92,10 +93,7 @@ class ReportApi:
 
     async def create_topic(self, exchange: Exchange, fields: Fields) -> None:
         name = text(fields.name) if fields.name is not None else fields.topic_of()
-        try:
-            await self._broker.topics.create(name, caller=exchange.caller)
-        except AlreadyExists:
-            raise ReportRefused(TOPIC_EXISTS) from None
+        await self._broker.topics.create(name, caller=exchange.caller)
         await succeed(exchange, message=f"Topic {name} created successfully")
 
     async def list_topics(self, exchange: Exchange, fields: Fields) -> None:
@@ -122,7 +120,7 @@ class ReportApi:
         topic = fields.topic_of()
         producer_id = number(fields.producer_id, NO_PRODUCER)
         body = (fields.message if type(fields.message) is str else text(fields.message)).encode()
-        producer = self._producers.known(str(producer_id)) or await self._find_producer(producer_id)
+        producer = self._producers.known(str(producer_id)) or await self._producers.find(_name(producer_id))
         if producer.topic != topic:
             raise ReportRefused(NOT_ITS_TOPIC)
         self._broker.actors.touch(PRODUCER, producer_id)
@@ -140,12 +138,6 @@ class ReportApi:
         else:
             await exchange.answer(200, SUCCESS)
 
-    async def _find_producer(self, producer_id: int) -> NumberedProducer:
-        try:
-            return await self._producers.find(_name(producer_id))
-        except NoSuchProducer:
-            raise ReportRefused(NO_PRODUCER) from None
-
     # Consumers
 
     async def register_consumer(self, exchange: Exchange, fields: Fields) -> None:
@@ -161,12 +153,7 @@ class ReportApi:
             raise ReportRefused("encoding is utf-8 or base64")
         consumer = await self._consumer(fields)
         key = identity.check(exchange.header(identity.HEADER))
-        consumed, done = future.new()
-        self._broker.consuming.consume_soon(consumer, done, key=key, caller=exchange.caller)
-        try:
-            body: bytes | None = await consumed
-        except NoSuchConsumer:
-            raise ReportRefused(NO_CONSUMER) from None
+        body = await self._broker.consuming.consume(consumer, key=key, caller=exchange.caller)
         if body is None:
             raise ReportRefused(NOTHING_LEFT)
         as_base64 = fields.encoding == BASE64
@@ -184,12 +171,7 @@ class ReportApi:
     async def _consumer(self, fields: Fields) -> NumberedConsumer:
         topic = fields.topic_of()
         consumer_id = number(fields.consumer_id, NO_CONSUMER)
-        consumer = self._consumers.known(str(consumer_id))
-        if consumer is None:
-            try:
-                consumer = await self._consumers.find(_name(consumer_id))
-            except NoSuchConsumer:
-                raise ReportRefused(NO_CONSUMER) from None
+        consumer = self._consumers.known(str(consumer_id)) or await self._consumers.find(_name(consumer_id))
         if consumer.topic != topic:
             raise ReportRefused(NOT_SUBSCRIBED)
         return consumer
@@ -205,10 +187,7 @@ class ReportApi:
 
     async def remove_broker(self, exchange: Exchange, fields: Fields) -> None:
         broker = number(fields.broker_id, NO_BROKER)
-        try:
-            await self._desk.members.remove_broker(broker if broker <= MAX_ID else 0)
-        except NoSuchBroker:
-            raise ReportRefused(NO_BROKER) from None
+        await self._desk.members.remove_broker(broker if broker <= MAX_ID else 0)
         await succeed(exchange, message=f"Broker {broker} removed")
 
 

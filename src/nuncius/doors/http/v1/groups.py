@@ -4,11 +4,11 @@ from typing import Annotated
 
 import msgspec
 
-from nuncius.broker.delivery.groups import LONGEST_SESSION, SHORTEST_SESSION
+from nuncius.broker.delivery.shared import LONGEST_SESSION, SHORTEST_SESSION
 from nuncius.doors.http.api.operations import operation
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.exchange import Exchange
-from nuncius.doors.http.v1.model import Message, Name, Number, Offset, Time, messages_of
+from nuncius.doors.http.v1.model import Message, Name, Number, Offset, Time, messages_in
 from nuncius.doors.http.v1.subscriptions import Position, ReadQuery
 
 PATH = "/v1/topics/{topic}/subscriptions/{subscription}/members"
@@ -80,8 +80,7 @@ async def read_as_member(
     await desk.broker.groups.check(member, topic, subscription)
     reading = desk.broker.groups.read(member, query.limit, query.wait, caller=exchange.caller)
     portion = await exchange.while_connected(reading) if query.wait else await reading
-    messages = [message for place in portion.entries for message in messages_of(*place)]
-    return Portion(portion.generation, list(portion.partitions), messages)
+    return Portion(portion.generation, list(portion.partitions), messages_in(portion.entries))
 
 
 @operation("POST", f"{PATH}/{{member}}/confirm", status=204)

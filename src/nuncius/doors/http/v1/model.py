@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -10,7 +10,7 @@ import msgspec
 
 from nuncius.broker.errors import InvalidInput
 from nuncius.broker.limits import NAME_LENGTH, Limits, decode_headers, encode_headers
-from nuncius.broker.model import Entries, Placed
+from nuncius.broker.model import Entries, Placed, TailSlice
 
 LIMITS = Limits()  # the defaults; a node may be given others
 INT32 = 2**31 - 1
@@ -137,6 +137,10 @@ def messages_of(partition: int, entries: Entries) -> Iterator[Message]:
             entries.keys[index] if entries.keys else None,
             decode_headers(headers) if headers else {},
         )
+
+
+def messages_in(pieces: Iterable[TailSlice]) -> list[Message]:
+    return [message for piece in pieces for message in messages_of(piece.partition, piece.entries)]
 
 
 def spots(placed: Placed, count: int) -> list[V1Spot | None]:

@@ -8,9 +8,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from nuncius.broker import future
-from nuncius.broker.caller import Caller
 from nuncius.broker.errors import InvalidInput, NoSuchSubscription
-from nuncius.broker.model import Reader, SubscriptionInfo
+from nuncius.broker.model import SubscriptionInfo
 from nuncius.doors.http import events
 from nuncius.doors.http.api.operations import operation
 from nuncius.doors.http.desk import Desk
@@ -18,14 +17,13 @@ from nuncius.doors.http.exchange import Exchange
 from nuncius.doors.http.v1.model import (
     Limit,
     Listing,
-    Message,
     Messages,
     Name,
     Number,
     Offset,
     Time,
     Wait,
-    messages_of,
+    messages_in,
 )
 
 
@@ -121,29 +119,14 @@ async def read_subscription(
 
 
 async def _read(desk: Desk, topic: str, subscription: str, page: ReadQuery, exchange: Exchange) -> Messages:
-    reader = await desk.broker.subscriptions.reader(await desk.broker.subscriptions.find(topic, subscription))
+    cursor = await desk.broker.subscriptions.cursor(await desk.broker.subscriptions.find(topic, subscription))
     async with exchange.replies:  # without a deadline: there is no false "nothing"
-        found = await _look(reader, page.limit, desk.broker.limits.max_body, exchange.caller)
+        found = await cursor.look_for(page.limit, desk.broker.limits.max_body, exchange.caller)
     if not found and page.wait:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(page.wait):
-                piece = await reader.next(page.limit, exchange.caller, exchange.replies)
-                found = list(messages_of(piece.partition, piece.entries))
-    return Messages(found)
-
-
-async def _look(reader: Reader, limit: int, room: int, caller: Caller) -> list[Message]:
-    """Return messages of all partitions, about as many bytes as there is room for; the rest comes with the
-    next request."""
-    found: list[Message] = []
-    piece = await reader.look(limit, caller)
-    while piece is not None:
-        found += messages_of(piece.partition, piece.entries)
-        room -= sum(map(len, piece.entries.bodies))
-        if len(found) >= limit or room <= 0:
-            break
-        piece = await reader.look(limit - len(found), caller)
-    return found
+                found = [await cursor.next(page.limit, exchange.caller, exchange.replies)]
+    return Messages(messages_in(found))
 
 
 @operation("POST", "/v1/topics/{topic}/subscriptions/{subscription}/confirm", status=204)
@@ -188,13 +171,13 @@ async def read_events(desk: Desk, topic: Name, subscription: Name, exchange: Exc
     """Messages as server-sent events, as they arrive. The id of an event is the position behind it: a browser
     that reconnects sends it in Last-Event-ID and continues there. The client confirms separately."""
     found = await desk.broker.subscriptions.find(topic, subscription)
-    reader = await desk.broker.subscriptions.reader(found)
-    confirmed = {partition: position for partition, (_, position) in reader.places.items()}
+    cursor = await desk.broker.subscriptions.cursor(found)
+    confirmed = {partition: position for partition, (_, position) in cursor.places.items()}
     last = exchange.header(b"last-event-id")
     if last:
-        events.go_to(reader, last)
+        events.go_to(cursor, last)
     with desk.broker.consumers.of_subscription(found.subscription_id):
-        await events.stream(exchange, reader, confirmed)
+        await events.stream(exchange, cursor, confirmed)
 
 
 async def _place(desk: Desk, topic: str, name: str) -> SubscriptionPlace:

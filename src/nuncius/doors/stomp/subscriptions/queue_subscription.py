@@ -101,10 +101,7 @@ class QueueSubscription:
         return ack_id in self._unacknowledged
 
     def claim(self, ack_id: str, *, by_transaction: bool) -> list[Delivery[int]]:
-        claimed = self._unacknowledged.claim(ack_id)
-        if by_transaction:
-            self._unacknowledged.claimed += len(claimed)
-        return claimed
+        return self._unacknowledged.claim(ack_id, by_transaction=by_transaction)
 
     def acknowledge(
         self, claimed: Sequence[Delivery[int]], reason: str | None, done: Callable[[Any], None]

@@ -85,10 +85,7 @@ class TopicSubscription:
         return ack_id in self._unacknowledged
 
     def claim(self, ack_id: str, *, by_transaction: bool) -> list[Delivery[Place]]:
-        claimed = self._unacknowledged.claim(ack_id)
-        if by_transaction:
-            self._unacknowledged.claimed += len(claimed)
-        return claimed
+        return self._unacknowledged.claim(ack_id, by_transaction=by_transaction)
 
     def acknowledge(
         self, claimed: Sequence[Delivery[Place]], reason: str | None, done: Callable[[Any], None]

@@ -40,15 +40,14 @@ class Unacknowledged(Generic[P]):
         self._number += 1
         self._open[ack_id] = Delivery(ack_id, self._number, place)
 
-    def claim(self, ack_id: str) -> list[Delivery[P]]:
+    def claim(self, ack_id: str, *, by_transaction: bool = False) -> list[Delivery[P]]:
         """Claim the delivery of that id and, if cumulative, all before it, in their order."""
         if ack_id not in self._open:
             raise Refused(f"no message {ack_id[:100]!r} waits for an acknowledgement")
-        if not self.is_cumulative:
-            return [self._open.pop(ack_id)]
-        claimed = []
+        claimed = [] if self.is_cumulative else [self._open.pop(ack_id)]
         while ack_id in self._open:
             claimed.append(self._open.popitem(last=False)[1])
+        self.claimed += len(claimed) if by_transaction else 0
         return claimed
 
     def restore(self, claimed: Iterable[Delivery[P]]) -> None:

@@ -1,4 +1,4 @@
-"""Consumer groups: several members share a subscription, each reads some of the partitions.
+"""The policy of consumer groups: members share a subscription, each reads some of its partitions.
 
 PostgreSQL assigns the partitions. A member that asks for more gets the entries after the confirmed position,
 the same ones until it confirms; so a lost answer costs nothing. A partition moves to another member when its
@@ -14,14 +14,24 @@ from datetime import datetime
 
 from nuncius.broker.background.duties import Duties
 from nuncius.broker.background.listener import Listener
-from nuncius.broker.background.signals import Signals
+from nuncius.broker.background.signals import news_before
 from nuncius.broker.caller import NODE, Caller
+from nuncius.broker.delivery.cursor import Cursor
+from nuncius.broker.delivery.tails import Tails, TailSlice
 from nuncius.broker.errors import AlreadyExists, InvalidInput, NoSuchSubscription, NotFound
 from nuncius.broker.limits import Limits, check_name, check_subscriber
-from nuncius.broker.topics.topic import Topic
 from nuncius.broker.topics.topics import Topics
-from nuncius.store.calls.fetching import Entries
+from nuncius.store.queries import query
 from nuncius.store.store import Store
+
+JOIN = query("groups", "join")
+LEAVE = query("groups", "leave")
+FIND = query("groups", "find")
+LIST = query("groups", "list")
+NOTE = query("groups", "note")
+EXPIRE = query("groups", "expire")
+SHARES = query("groups", "shares")
+CONFIRM = query("groups", "confirm")
 
 SHORTEST_SESSION, LONGEST_SESSION = 1.0, 3600.0  # seconds
 EXPIRE_SECONDS = 1.0
@@ -58,20 +68,20 @@ class Shares:
 
 @dataclass(frozen=True, slots=True)
 class MemberEntries:
-    """Entries for a member. It names `generation` when it confirms them."""
+    """Entries for a member, and its partitions. It names `generation` when it confirms them."""
 
     generation: int
     partitions: tuple[int, ...]
-    entries: Sequence[tuple[int, Entries]]
+    entries: Sequence[TailSlice]
 
 
 class Groups:
     def __init__(
-        self, store: Store, topics: Topics, signals: Signals, listener: Listener, limits: Limits
+        self, store: Store, topics: Topics, tails: Tails, listener: Listener, limits: Limits
     ) -> None:
         self._store = store
         self._topics = topics
-        self._signals = signals
+        self._tails = tails
         self._listener = listener
         self._limits = limits
         self._heard: set[int] = set()  # members with a heartbeat that is not written to the store yet
@@ -84,10 +94,8 @@ class Groups:
         check_name("member", name)
         if not SHORTEST_SESSION <= session <= LONGEST_SESSION:
             raise InvalidInput(f"a session is {SHORTEST_SESSION:g} to {LONGEST_SESSION:g} seconds")
-        rows = await self._store.execute(
-            "select nuncius.join_group($1, $2, $3, $4, $5)",
-            *(topic, subscriber, name, self._listener.holder, session),
-        )
+        holder = self._listener.holder
+        rows = await self._store.execute(JOIN, topic, subscriber, name, holder, session)
         member: int | None = rows[0][0]
         if member is None:
             raise NoSuchSubscription(f"{subscriber!r} is not subscribed to {topic!r}")
@@ -98,7 +106,7 @@ class Groups:
         """Raise NoSuchMember unless the member belongs to this subscription."""
         group = self._groups.get(member)
         if group is None:
-            rows = await self._store.query("select * from nuncius.group_of($1)", member)
+            rows = await self._store.query(FIND, member)
             if not rows:
                 raise _unknown(member)
             if len(self._groups) >= REMEMBERED:
@@ -108,13 +116,13 @@ class Groups:
             raise _unknown(member)
 
     async def leave(self, member: int) -> None:
-        rows = await self._store.execute("select nuncius.leave_group($1)", [member])
+        rows = await self._store.execute(LEAVE, [member])
         self._heard.discard(member)
         if not rows[0][0]:
             raise _unknown(member)
 
     async def members(self, topic: str, subscriber: str) -> Sequence[GroupMember]:
-        rows = await self._store.query("select * from nuncius.list_members($1, $2)", topic, subscriber)
+        rows = await self._store.query(LIST, topic, subscriber)
         return [
             GroupMember(member_id, name, joined_at, last_seen, tuple(partitions))
             for member_id, name, joined_at, last_seen, partitions in rows
@@ -122,14 +130,14 @@ class Groups:
 
     async def heartbeat(self, member: int) -> None:
         """Record a heartbeat of a busy member."""
-        rows = await self._store.query("select nuncius.note_members($1, $2)", [member], self._listener.holder)
+        rows = await self._store.query(NOTE, [member], self._listener.holder)
         if not rows[0][0]:
             raise _unknown(member)
 
     async def shares(self, member: int) -> Shares:
         """Return the partitions of a member. The request marks its previous entries as processed."""
         self._heard.add(member)
-        rows = await self._store.query("select * from nuncius.shares_of($1)", member)
+        rows = await self._store.query(SHARES, member)
         if not rows:
             self._heard.discard(member)
             raise _unknown(member)
@@ -146,39 +154,32 @@ class Groups:
     async def read(self, member: int, limit: int, wait: float = 0, *, caller: Caller = NODE) -> MemberEntries:
         """Return up to so many entries after the confirmed positions of a member's partitions. Wait for the
         first. Stop soon after the size of the largest allowed entry: the next request gets the rest."""
-        limit, room = min(limit, self._limits.max_batch), self._limits.max_body
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + wait
-        topic: Topic | None = None
-        while True:
-            version = None if topic is None else self._signals.version(topic.topic_id)
-            shares = await self.shares(member)
-            if topic is None or len(topic.partition_ids) < max((p for p, _ in shares.places), default=0):
-                topic = await self._topics.existing(shares.topic)
-            found: list[tuple[int, Entries]] = []
-            for partition, position in shares.places[: shares.unread]:
-                entries = await self._topics.fetch(topic, partition, position, limit, caller=caller)
-                if entries is not None:
-                    found.append((partition, entries))
-                    limit -= len(entries.bodies)
-                    room -= sum(map(len, entries.bodies))
-                if limit <= 0 or room <= 0:
-                    break
-            left = deadline - loop.time()
-            if found or left <= 0:
-                return MemberEntries(shares.generation, tuple(sorted(p for p, _ in shares.places)), found)
-            if version is not None:  # else entries may have arrived before the topic was known
-                await self._signals.wait(topic.topic_id, version, left)
+        limit = min(limit, self._limits.max_batch)
+        deadline = asyncio.get_running_loop().time() + wait
+        shares = await self.shares(member)
+        topic = await self._topics.existing(shares.topic)
+        with self._tails.signals.watching(topic.topic_id) as news:
+            news.set()  # entries may have arrived before the watch began
+            while True:
+                if len(topic.partition_ids) < max(shares.places, default=(0, 0))[0]:
+                    topic = await self._topics.existing(shares.topic)
+                unread = shares.places[: shares.unread]
+                places = {each: (topic.partition_id(each), position) for each, position in unread}
+                found = await Cursor(self._tails, topic, places).look_for(
+                    limit, self._limits.max_body, caller
+                )
+                if found or not await news_before(deadline, news):
+                    partitions = tuple(sorted(partition for partition, _ in shares.places))
+                    return MemberEntries(shares.generation, partitions, found)
+                news.clear()
+                shares = await self.shares(member)
 
     async def confirm(
         self, member: int, generation: int, partitions: Sequence[int], positions: Sequence[int]
     ) -> None:
         """Confirm everything below these positions: all of them or none."""
         self._heard.add(member)
-        rows = await self._store.query(
-            "select code, wrong from nuncius.confirm_as_member($1, $2, $3, $4)",
-            *(member, generation, partitions, positions),
-        )
+        rows = await self._store.query(CONFIRM, member, generation, partitions, positions)
         code, wrong = rows[0]
         if code == NO_MEMBER:
             raise _unknown(member)
@@ -197,9 +198,7 @@ class Groups:
         heard, self._heard = self._heard, set()
         if heard:
             try:
-                await self._store.query(
-                    "select nuncius.note_members($1, $2)", sorted(heard), self._listener.holder
-                )
+                await self._store.query(NOTE, sorted(heard), self._listener.holder)
             except BaseException:
                 self._heard |= heard
                 raise
@@ -210,7 +209,7 @@ class Groups:
         await self.note()
         if not self._listener.may_judge:
             return 0
-        rows = await self._store.query("select nuncius.expire_members()")
+        rows = await self._store.query(EXPIRE)
         return rows[0][0] or 0
 
 

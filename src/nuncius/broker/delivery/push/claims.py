@@ -1,4 +1,4 @@
-"""Claims: a durable subscription has one feed at a time, and the latest one to open it has it.
+"""FeedClaims: a durable subscription has one feed at a time, and the latest one to open it has it.
 
 A subscriber that has lost its connection reconnects before its old node has noticed. So the new feed does not
 wait for the old one to end by itself: the old feed is closed, and stores its last acknowledgements first.
@@ -11,14 +11,16 @@ from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
 from nuncius.broker.background.listener import Listener
+from nuncius.broker.background.signals import news_before
 from nuncius.broker.background.tasks import BackgroundWork
-from nuncius.broker.delivery.feed import Feed
+from nuncius.broker.delivery.push.feed import Feed
 from nuncius.store.errors import StoreError
+from nuncius.store.queries import query
 from nuncius.store.store import Store
 
-CLAIM = "select nuncius.claim_feed($1, $2, $3)"
-RELEASE = "select nuncius.release_feed($1, $2)"
-WANTED = "select subscription_id from nuncius.wanted_feeds($1, $2) subscription_id"
+CLAIM = query("feeds", "claim")
+RELEASE = query("feeds", "release")
+WANTED = query("feeds", "wanted")
 PATIENCE = 10.0  # seconds that another node gets to make way
 AGAIN = 1.0  # seconds between two requests to it
 
@@ -52,9 +54,7 @@ class FeedClaims:
         free = self._free[subscription_id] = asyncio.Event()
         try:
             while not await self._claim(subscription_id, force=loop.time() >= deadline):
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(AGAIN):
-                        await free.wait()
+                await news_before(loop.time() + AGAIN, free)
                 free.clear()
         finally:
             del self._free[subscription_id]

@@ -9,13 +9,12 @@ from functools import partial
 from weakref import WeakValueDictionary
 
 from nuncius.broker.background.listener import Listener
-from nuncius.broker.background.signals import Signals
 from nuncius.broker.caller import NODE, Caller
-from nuncius.broker.delivery.claims import FeedClaims
-from nuncius.broker.delivery.feed import Feed
-from nuncius.broker.delivery.feed_parts import FeedServices, FeedSettings, PushedSlice
-from nuncius.broker.delivery.ordered_feeds import OrderedFeeds
-from nuncius.broker.delivery.send_order import SendOrder
+from nuncius.broker.delivery.push.claims import FeedClaims
+from nuncius.broker.delivery.push.feed import Feed
+from nuncius.broker.delivery.push.ordered_feeds import OrderedFeeds
+from nuncius.broker.delivery.push.parts import FeedServices, FeedSettings, PushedSlice
+from nuncius.broker.delivery.push.send_order import SendOrder
 from nuncius.broker.delivery.subscriptions import Subscription, Subscriptions
 from nuncius.broker.delivery.tails import Tails
 from nuncius.broker.limits import Limits
@@ -23,12 +22,10 @@ from nuncius.broker.observe.consumers import Consumers, leave
 from nuncius.store.calls.acknowledging import Acknowledgement, Acknowledging, Noted, deliver
 from nuncius.store.driver import Connection
 from nuncius.store.errors import StoreError
+from nuncius.store.queries import query
 from nuncius.store.store import Store
 
-END = (
-    "select nuncius.end_subscriptions(array(select subscription_id from nuncius.subscriptions"
-    " join nuncius.topics using (topic_id) where topic_name = $1 and subscriber_name = $2), $3)"
-)
+END = query("subscriptions", "end")
 
 _Names = tuple[str, str]  # topic, subscriber
 
@@ -39,7 +36,6 @@ class Feeds:
         store: Store,
         subscriptions: Subscriptions,
         tails: Tails,
-        signals: Signals,
         order: SendOrder,
         listener: Listener,
         limits: Limits,
@@ -52,7 +48,6 @@ class Feeds:
         self._services = FeedServices(
             store,
             tails,
-            signals,
             store.combiner("deliver", deliver),
             store.combiner("acknowledge", self._acknowledging.acknowledge),
             limits.retry_delay,
@@ -133,8 +128,8 @@ class Feeds:
         ended: Callable[[Exception], None] | None,
         subscription: Subscription,
     ) -> Feed:
-        reader = await self._subscriptions.reader(subscription)
-        feed = Feed(self._services, subscription, reader, push, settings, ended, self._closed)
+        cursor = await self._subscriptions.cursor(subscription)
+        feed = Feed(self._services, subscription, cursor, push, settings, ended, self._closed)
         await feed.start()
         self._feeds.add(feed)
         self.consumers.subscriptions[subscription.subscription_id] += 1

@@ -9,49 +9,33 @@ A feed whose subscriber has reached its limit of unacknowledged entries does not
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heapreplace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from nuncius.broker.delivery.send_order import SendOrder, SentStretch
-from nuncius.broker.delivery.subscriptions import Reader
-from nuncius.broker.delivery.tails import TailSlice
+from nuncius.broker.delivery.push.send_order import SendOrder, SentStretch
+
+if TYPE_CHECKING:
+    from nuncius.broker.delivery.push.feed import Feed
 
 MAX_ENTRIES = 500  # handed over in one go
 MAX_BYTES = 1 << 20
-
-
-class OrderedFeed(Protocol):
-    """A feed, as seen by `OrderedFeeds`."""
-
-    reader: Reader
-    is_looking: bool
-    """True while the feed looks: it will push entries by itself, or find that there are none."""
-
-    def room(self) -> int:
-        """Return how many entries the subscriber may get."""
-
-    def give_fetched(self, partition: int, end: int, limit: int) -> TailSlice | None:
-        """Push fetched entries, from the reader's position to before this offset."""
-
-    def wake(self) -> None:
-        """Have the feed look for entries."""
 
 
 class OrderedFeeds:
     def __init__(self, order: SendOrder) -> None:
         self._order = order
         # By feed: the number of the topic's last stretch when the feed had pushed everything.
-        self._feeds: dict[OrderedFeed, int] = {}
+        self._feeds: dict[Feed, int] = {}
 
     @property
     def are_several(self) -> bool:
         return len(self._feeds) > 1
 
-    def add(self, feed: OrderedFeed) -> None:
+    def add(self, feed: "Feed") -> None:
         self._feeds[feed] = 0
         for each in self._to_watch(feed):
             self._order.watch(_topic_of(each))
 
-    def remove(self, feed: OrderedFeed) -> None:
+    def remove(self, feed: "Feed") -> None:
         if feed not in self._feeds:
             return
         for each in self._to_watch(feed):
@@ -60,13 +44,13 @@ class OrderedFeeds:
         for each in self._feeds:  # they may have waited for this one
             each.wake()
 
-    def _to_watch(self, feed: OrderedFeed) -> Sequence[OrderedFeed]:
+    def _to_watch(self, feed: "Feed") -> Sequence["Feed"]:
         """Return the feeds that need order because of this one. A single feed needs none."""
         if len(self._feeds) == 2:
             return list(self._feeds)
         return [feed] if self.are_several else []
 
-    def ordered_from(self, feed: OrderedFeed, partition: int, position: int) -> int | None:
+    def ordered_from(self, feed: "Feed", partition: int, position: int) -> int | None:
         """Return the offset, from this position on, from which entries must be pushed in order. None: all
         entries there may be pushed at once."""
         if not self.are_several:
@@ -108,7 +92,7 @@ class OrderedFeeds:
                 heapreplace(line, (following, n, partition, feed))
         return entries < MAX_ENTRIES
 
-    def _next_of(self, feed: OrderedFeed) -> Sequence[tuple[SentStretch, int]]:
+    def _next_of(self, feed: "Feed") -> Sequence[tuple[SentStretch, int]]:
         """Return the next stretch of each partition that has one."""
         topic_id = _topic_of(feed)
         latest = self._order.latest(topic_id)
@@ -116,13 +100,13 @@ class OrderedFeeds:
             return ()
         found = [
             (stretch, partition)
-            for partition, (_, position) in feed.reader.places.items()
+            for partition, (_, position) in feed.cursor.places.items()
             if (stretch := self._order.find(topic_id, partition, position)) is not None
         ]
         if not found:
             self._feeds[feed] = latest
-        return [each for each in found if not feed.reader.has_found_nothing(each[1])]
+        return [each for each in found if not feed.cursor.has_found_nothing(each[1])]
 
 
-def _topic_of(feed: OrderedFeed) -> int:
-    return feed.reader.subscription.topic.topic_id
+def _topic_of(feed: "Feed") -> int:
+    return feed.cursor.topic.topic_id

@@ -1,0 +1,1 @@
+"""The policy of STOMP: entries are pushed to their subscribers, who acknowledge them or not."""

@@ -1,0 +1,2 @@
+-- Remove members that are gone.
+select nuncius.expire_members();

@@ -1,0 +1,2 @@
+-- End memberships.
+select nuncius.leave_group($1);

@@ -1,0 +1,2 @@
+-- Record heartbeats of members. Return those that exist.
+select nuncius.note_members($1, $2);

@@ -1,0 +1,2 @@
+-- End a subscription.
+select nuncius.unsubscribe($1, $2);
