@@ -11,7 +11,7 @@ from cluster.scripted_manager import HANG, answer
 from nuncius.cluster.balancer import balancer as module
 from nuncius.cluster.balancer import managers as balancer_managers
 from nuncius.cluster.balancer.managers import READS, WRITES, kind_of
-from nuncius.cluster.dialects import Dialect
+from nuncius.cluster.dialects import QueueDialect
 from nuncius.cluster.reverse_proxy import upstream as balancer_upstream
 from racing import until
 
@@ -202,9 +202,9 @@ async def test_closing(world: World) -> None:
     await asyncio.wait_for(closing, 10)
 
 
-@pytest.mark.parametrize(("dialect", "is_prefixed"), [(Dialect.A1, False), (Dialect.A2, True)])
+@pytest.mark.parametrize(("dialect", "is_prefixed"), [(QueueDialect.A1, False), (QueueDialect.A2, True)])
 @pytest.mark.parametrize("name", ["topic", "topic_name"])
-async def test_a_dialect(world: World, dialect: Dialect, is_prefixed: bool, name: str) -> None:
+async def test_a_dialect(world: World, dialect: QueueDialect, is_prefixed: bool, name: str) -> None:
     """A balancer that was told a dialect tells refusals in it, however the request is spelt."""
     world.balancer.sentences = dialect.is_in_sentences
     world.writer.script = lambda _: answer(b'{"status":"failure","message":"Topic already exists"}', 400)

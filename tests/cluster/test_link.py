@@ -11,7 +11,7 @@ from cluster.inside import Node, node
 from nuncius.broker import Broker
 from nuncius.broker.errors import CallFailed, InvalidInput, NoSuchTopic, OutcomeUnknown, StoreUnavailable
 from nuncius.broker.limits import Limits
-from nuncius.broker.model import Entries
+from nuncius.broker.model import FetchedEntries
 from nuncius.cluster.link import codec as link_codec
 from nuncius.cluster.link.codec import (
     LinkAnswers,
@@ -77,7 +77,9 @@ def test_frames_in_pieces() -> None:
     messages = [
         LinkAnswers([LinkSent(1, 2, 3, 0, [(1, 2)])], [], []),
         LinkAnswers(
-            [], [LinkFound(2, Entries(5, [1], None, ["{}"], [b"x" * 100]))], [LinkFailed(3, "moved", "away")]
+            [],
+            [LinkFound(2, FetchedEntries(5, [1], None, ["{}"], [b"x" * 100]))],
+            [LinkFailed(3, "moved", "away")],
         ),
     ]
     data = b"".join(map(link_codec.encode, messages))

@@ -11,7 +11,7 @@ from nuncius.broker.queues.queue import Queue, QueueInfo
 from nuncius.broker.queues.waiter import Waiter
 from nuncius.broker.topics.topic import PartitionInfo, Publisher, Retention, Topic, TopicInfo
 from nuncius.broker.transactions import Transaction
-from nuncius.store.calls.fetching import Entries
+from nuncius.store.calls.fetching import FetchedEntries
 from nuncius.store.calls.publishing import Placed
 from nuncius.store.calls.putting import Letter, Stored
 from nuncius.store.calls.sequences import FoundEntry, Turn
@@ -25,8 +25,8 @@ __all__ = [
     "READ_ONLY",
     "Client",
     "Cursor",
-    "Entries",
     "Feed",
+    "FetchedEntries",
     "FoundEntry",
     "IdRequest",
     "Leased",

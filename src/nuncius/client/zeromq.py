@@ -27,11 +27,11 @@ from nuncius.doors.zeromq.pubsub_codec import (
     ERROR,
     INVALID,
     NOT_SUBSCRIBED,
-    Get,
-    Put,
+    GetRequest,
+    PutRequest,
     Request,
-    Subscribe,
-    Unsubscribe,
+    SubscribeRequest,
+    UnsubscribeRequest,
     encode,
 )
 
@@ -149,7 +149,7 @@ class PubSubClient:
         another program's message."""
         count = publication.count + 1
         try:
-            kind, fields, sent = self._ask(Put(self._id, topic, count, publication.pending[0]))
+            kind, fields, sent = self._ask(PutRequest(self._id, topic, count, publication.pending[0]))
         except InvalidInput:
             self._settle(publication, publication.count, [])
             raise
@@ -192,14 +192,14 @@ class PubSubClient:
     def unsubscribe(self, topic: str) -> None:
         """Delete a subscription; its unread messages are dropped."""
         _check_name(topic)
-        kind, *_ = self._ask(Unsubscribe(self._id, topic))
+        kind, *_ = self._ask(UnsubscribeRequest(self._id, topic))
         known = self._forget(topic)
         if kind == ERROR and not known:  # otherwise an earlier try has deleted it
             raise NotSubscribed(f"{self._id!r} is not subscribed to {topic!r}")
 
     def _resume(self, topic: str) -> tuple[bool, int]:
         """Subscribe or resume. Return True if the subscription is new, and the last confirmed id."""
-        kind, fields, _ = self._ask(Subscribe(self._id, topic, resume=True))
+        kind, fields, _ = self._ask(SubscribeRequest(self._id, topic, resume=True))
         return kind == ACCEPTED, int(fields[-1])
 
     def _forget(self, topic: str) -> bool:
@@ -241,7 +241,7 @@ class PubSubClient:
                 raise NotSubscribed(f"{self._id!r} is not subscribed to {topic!r}")
             part = min(wait, LONGEST_WAIT)  # limited, to notice when the broker is gone
             wait -= part
-            kind, fields, _ = self._ask(Get(self._id, topic, last + 1, part), part)
+            kind, fields, _ = self._ask(GetRequest(self._id, topic, last + 1, part), part)
             if kind == ACCEPTED:
                 return Message(topic, last + 1, fields[1], int(fields[0]))
             if fields[0] == NOT_SUBSCRIBED:

@@ -7,7 +7,7 @@ the report describes, put a sentence around it. Their clients print what they ge
 from enum import StrEnum
 
 
-class Dialect(StrEnum):
+class QueueDialect(StrEnum):
     """The form in which the HTTP API of the report answers."""
 
     AUTO = "auto"
@@ -18,4 +18,4 @@ class Dialect(StrEnum):
     @property
     def is_in_sentences(self) -> bool | None:
         """True if requests are answered in sentences; None if that depends on the request."""
-        return None if self is Dialect.AUTO else self is Dialect.A2
+        return None if self is QueueDialect.AUTO else self is QueueDialect.A2

@@ -330,8 +330,7 @@ class PublishRouter:
     def _is_writable(self, store: int) -> bool:
         if store == 1:
             return self._is_broker or self.forwarding.has_any
-        is_own = self._own is not None and self._own.store_id == store
-        return is_own or self.forwarding.may_be_given_more(store)
+        return (self._own and self._own.store_id) == store or self.forwarding.may_be_given_more(store)
 
 
 def _is_movable(call: PublishCall) -> bool:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from nuncius.cluster.dialects import Dialect
+from nuncius.cluster.dialects import QueueDialect
 from nuncius.cluster.role_names import ALL_IN_ONE
 from nuncius.node.listeners import Sockets
 from nuncius.node.stopping import giving_up, stop_event
@@ -90,7 +90,7 @@ class NodeSettings(msgspec.Struct, frozen=True):
     """The address under which other nodes reach this one, if it differs from the one it listens on."""
     read_only_console: bool = False
     """The console shows data and changes nothing."""
-    queue_dialect: Dialect = Dialect.AUTO
+    queue_dialect: QueueDialect = QueueDialect.AUTO
     """The form of answers of the partitioned queue's API."""
     on_leash: bool = False
     """The node ends when its standard input closes."""

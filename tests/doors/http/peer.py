@@ -10,7 +10,7 @@ from typing import Any
 from node_thread import in_a_thread
 from nuncius.broker import Broker
 from nuncius.broker.limits import Limits
-from nuncius.cluster.dialects import Dialect
+from nuncius.cluster.dialects import QueueDialect
 from nuncius.doors.http.door import HttpDoor
 
 SECONDS = 60.0
@@ -128,7 +128,7 @@ async def running_node(
     threshold: int = 1_000_000,
     patience: float = 20,
     allowed_origins: Collection[str] = (),
-    dialect: Dialect = Dialect.AUTO,
+    dialect: QueueDialect = QueueDialect.AUTO,
 ) -> AsyncIterator[Node]:
     async with Broker(dsn, limits=limits, patience=patience) as broker:
         door = HttpDoor(

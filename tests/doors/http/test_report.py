@@ -8,7 +8,7 @@ import pytest
 
 from doors.http.peer import Answer, Node, running_node
 from nuncius.broker.limits import Limits
-from nuncius.cluster.dialects import Dialect
+from nuncius.cluster.dialects import QueueDialect
 from nuncius.store.driver import Connection
 from nuncius.store.server import embedded
 from racing import terminate
@@ -309,9 +309,9 @@ async def test_a_store_that_is_away(data_dir: Path) -> None:
 
 @pytest.mark.parametrize(
     ("dialect", "topic", "topic_name"),
-    [(Dialect.AUTO, False, True), (Dialect.A1, False, False), (Dialect.A2, True, True)],
+    [(QueueDialect.AUTO, False, True), (QueueDialect.A1, False, False), (QueueDialect.A2, True, True)],
 )
-async def test_dialects(dsn: str, dialect: Dialect, topic: bool, topic_name: bool) -> None:
+async def test_dialects(dsn: str, dialect: QueueDialect, topic: bool, topic_name: bool) -> None:
     """A message comes as it is, or in a sentence: as the request is spelt, or as the node was told."""
     async with running_node(dsn, dialect=dialect) as node:
         one, two = await producer(node), await consumer(node)

@@ -11,7 +11,7 @@ from nuncius.doors.tribbler import gob_wire_codec as wire
 from nuncius.doors.tribbler.gob_codec import Encoder, Uint
 from nuncius.doors.tribbler.gob_decoder_codec import GobDecoder
 from nuncius.doors.tribbler.gob_wire_codec import GobError, Mismatch
-from nuncius.doors.tribbler.rpc_codec import InvalidRequest, Request, Response
+from nuncius.doors.tribbler.rpc_codec import InvalidRequest, Response, RpcRequest
 from nuncius.doors.tribbler.storage_messages import (
     Client,
     GetArgs,
@@ -72,10 +72,10 @@ def received(data: bytes, *kinds: type[msgspec.Struct], step: int = 0) -> list[m
 @pytest.mark.parametrize("step", [0, 1, 7])
 def test_calls_of_a_go_client(step: int) -> None:
     """Requests and arguments follow each other; types are described once; pieces may be of any size."""
-    assert received(captures.CALLS, Request, GetArgs, Request, GetArgs, step=step) == [
-        Request("StorageRPC.Get", 1),
+    assert received(captures.CALLS, RpcRequest, GetArgs, RpcRequest, GetArgs, step=step) == [
+        RpcRequest("StorageRPC.Get", 1),
         GetArgs("dga:post-1", True, "localhost:9010"),
-        Request("StorageRPC.Get", 300),
+        RpcRequest("StorageRPC.Get", 300),
         GetArgs("dga:x"),
     ]
 
@@ -196,7 +196,7 @@ def test_wrong_types_are_said() -> None:
         a: Point = msgspec.field(default_factory=Point)
 
     with pytest.raises(Mismatch, match=r"str where list.*GetArgs.Key"):
-        received(captures.CALLS, Request, Wrong)
+        received(captures.CALLS, RpcRequest, Wrong)
     with pytest.raises(Mismatch, match="int where Point"):
         received(captures.NUMBERS, Wronger)
     data = Encoder().encode(Wronger(Point(1, 1)))
@@ -208,8 +208,8 @@ def test_wrong_types_are_said() -> None:
 
     data = Encoder().encode(Signed(-7))
     with pytest.raises(Mismatch, match=r"int where uint is wanted .*Signed.Seq"):
-        received(data, Request)
-    assert received(Encoder().encode(Request("", 7)), Signed) == [Signed(7)]
+        received(data, RpcRequest)
+    assert received(Encoder().encode(RpcRequest("", 7)), Signed) == [Signed(7)]
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from nuncius.doors.zeromq.pubsub_codec import (
     MAX_NUMBER,
-    Get,
+    GetRequest,
     Malformed,
-    Put,
+    PutRequest,
     Request,
-    Subscribe,
-    Unsubscribe,
+    SubscribeRequest,
+    UnsubscribeRequest,
     answer,
     encode,
     parse,
@@ -21,14 +21,14 @@ from nuncius.doors.zeromq.pubsub_codec import (
 )
 
 ROWS: list[tuple[str, Request]] = [
-    ("g ann news 7", Get("ann", "news", 7)),
-    ("g ann news 7 wait=2.5", Get("ann", "news", 7, 2.5)),
-    ("g ann news 7 wait=30", Get("ann", "news", 7, 30.0)),
-    ("p bob news 3 text", Put("bob", "news", 3, b"text")),
-    ("s ann news", Subscribe("ann", "news")),
-    ("s ann news resume", Subscribe("ann", "news", True)),
-    ("u ann news", Unsubscribe("ann", "news")),
-    ("u änn nöws", Unsubscribe("änn", "nöws")),
+    ("g ann news 7", GetRequest("ann", "news", 7)),
+    ("g ann news 7 wait=2.5", GetRequest("ann", "news", 7, 2.5)),
+    ("g ann news 7 wait=30", GetRequest("ann", "news", 7, 30.0)),
+    ("p bob news 3 text", PutRequest("bob", "news", 3, b"text")),
+    ("s ann news", SubscribeRequest("ann", "news")),
+    ("s ann news resume", SubscribeRequest("ann", "news", True)),
+    ("u ann news", UnsubscribeRequest("ann", "news")),
+    ("u änn nöws", UnsubscribeRequest("änn", "nöws")),
 ]
 
 
@@ -43,7 +43,7 @@ def test_requests(text: str, request_: Request) -> None:
 @pytest.mark.parametrize("text", ["two words", " leading", "trailing ", "", "a\nb\0c", "ünï☃", "  "])
 def test_text_is_the_rest(text: str) -> None:
     """The text of a put is the rest of the frame, whatever is in it, and may be empty."""
-    assert parse([f"p bob news 3 {text}".encode()]) == Put("bob", "news", 3, text.encode())
+    assert parse([f"p bob news 3 {text}".encode()]) == PutRequest("bob", "news", 3, text.encode())
 
 
 @pytest.mark.parametrize(
@@ -113,13 +113,13 @@ def test_anything_at_all(frames: list[bytes]) -> None:
 
 def test_large_numbers() -> None:
     """A number with more digits than any count has is just large."""
-    assert parse([b"g ann news " + b"9" * 5000]) == Get("ann", "news", MAX_NUMBER)
-    assert parse([b"p bob news 007 x"]) == Put("bob", "news", 7, b"x")
+    assert parse([b"g ann news " + b"9" * 5000]) == GetRequest("ann", "news", MAX_NUMBER)
+    assert parse([b"p bob news 007 x"]) == PutRequest("bob", "news", 7, b"x")
 
 
 def test_bodies_are_bytes() -> None:
     """A body in a frame of its own may be any bytes."""
-    assert parse([b"p", b"bob", b"news", b"3", b"\xff \0"]) == Put("bob", "news", 3, b"\xff \0")
+    assert parse([b"p", b"bob", b"news", b"3", b"\xff \0"]) == PutRequest("bob", "news", 3, b"\xff \0")
 
 
 def test_answers() -> None:

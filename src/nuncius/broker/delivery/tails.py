@@ -19,7 +19,7 @@ from nuncius.broker import future
 from nuncius.broker.background.signals import Signals
 from nuncius.broker.caller import Caller
 from nuncius.broker.topics.topics import Topics
-from nuncius.store.calls.fetching import GONE, Entries
+from nuncius.store.calls.fetching import GONE, FetchedEntries
 
 FETCH = 2000  # entries at a time
 MAX_BYTES = 64 << 20
@@ -33,7 +33,7 @@ class TailChunk:
 
     __slots__ = ("end", "entries", "rendered", "start")
 
-    def __init__(self, entries: Entries) -> None:
+    def __init__(self, entries: FetchedEntries) -> None:
         self.entries = entries
         self.start = entries.first_offset
         self.end = entries.next_offset
@@ -49,7 +49,7 @@ class TailSlice(msgspec.Struct, frozen=True, gc=False):
     end: int
 
     @property
-    def entries(self) -> Entries:
+    def entries(self) -> FetchedEntries:
         whole = self.chunk.entries
         if self.start == 0 and self.end == len(whole.bodies):
             return whole
@@ -119,7 +119,7 @@ class Tails:
         found = self.known(partition_id, offset)
         if found is None:
             entries = await self._topics.fetch_now(partition_id, offset, 1, caller)
-            if isinstance(entries, Entries) and entries.first_offset == offset:
+            if isinstance(entries, FetchedEntries) and entries.first_offset == offset:
                 found = TailChunk(entries), 0
         return found
 
@@ -135,7 +135,7 @@ class Tails:
         place: tuple[int, int, int],
         forgotten: int,
         done: Callable[[Any], None],
-        answer: asyncio.Future[Entries | int | None],
+        answer: asyncio.Future[FetchedEntries | int | None],
     ) -> None:
         del self._under_way[place]
         error = answer.exception()
@@ -143,7 +143,7 @@ class Tails:
             done(error)
             return
         entries = answer.result()
-        if not isinstance(entries, Entries):
+        if not isinstance(entries, FetchedEntries):
             done(entries)
             return
         chunk = TailChunk(entries)
@@ -172,7 +172,7 @@ def _ignore(caller: Caller, entries: int) -> None:
     """Do nothing: deliveries are not counted."""
 
 
-def _size(entries: Entries) -> int:
+def _size(entries: FetchedEntries) -> int:
     size = PER_CHUNK + PER_ENTRY * len(entries.bodies) + sum(map(len, entries.bodies))
     for texts in (entries.keys, entries.headers):
         size += sum(len(text) for text in texts or () if text)

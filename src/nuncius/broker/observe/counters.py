@@ -19,7 +19,7 @@ from typing import Any
 from nuncius.broker.background.duties import Duties
 from nuncius.broker.caller import NODE, Caller
 from nuncius.broker.observe.counters_model import EDGES, Histogram, ObservedDoor, RingState
-from nuncius.store.calls.fetching import Entries
+from nuncius.store.calls.fetching import FetchedEntries
 from nuncius.store.calls.moving import MOVED
 from nuncius.store.calls.publishing import Placed
 from nuncius.store.calls.putting import Stored
@@ -154,7 +154,7 @@ class Counters:
     def _fetched(self, calls: Sequence[Any], results: Sequence[Any]) -> None:
         counts = self._counts[READ]
         for call, result in zip(calls, results, strict=True):
-            if type(result) is Entries:
+            if type(result) is FetchedEntries:
                 counts[call.caller.door] += len(result.bodies)
 
     def _moved(self, kind: str, calls: Sequence[Any], results: Sequence[Any]) -> None:

@@ -31,7 +31,7 @@ from nuncius.broker.topics.elsewhere import Elsewhere
 from nuncius.broker.topics.publish_lines import PublishLines
 from nuncius.broker.topics.publishing import Publishing
 from nuncius.broker.topics.topic import PartitionInfo, Publisher, Retention, Topic, TopicInfo
-from nuncius.store.calls.fetching import ELSEWHERE, GONE, Entries, FetchCall, fetch
+from nuncius.store.calls.fetching import ELSEWHERE, GONE, FetchCall, FetchedEntries, fetch
 from nuncius.store.calls.publishing import Placed, PublishCall, Shipment
 from nuncius.store.driver import Connection
 from nuncius.store.errors import CallFailed
@@ -222,7 +222,7 @@ class Topics:
         wait: float = 0,
         caller: Caller = NODE,
         gate: AbstractAsyncContextManager[None] | None = None,
-    ) -> Entries | None:
+    ) -> FetchedEntries | None:
         """Return entries from a position on, or None if none come within the wait. Each look goes through
         the gate, if there is one."""
         partition_id = topic.partition_id(partition)
@@ -241,7 +241,7 @@ class Topics:
 
     def fetch_now(
         self, partition_id: int, position: int, limit: int, caller: Caller
-    ) -> asyncio.Future[Entries | int | None]:
+    ) -> asyncio.Future[FetchedEntries | int | None]:
         fetched, done = future.new()
         limit = min(limit, self._limits.max_batch)
         call = FetchCall(done, caller, partition_id, position, limit)

@@ -17,7 +17,7 @@ from nuncius.broker.model import Pressure
 from nuncius.cluster.balancer.client import BalancerClient
 from nuncius.cluster.balancer.managers import READS, WRITES, Managers
 from nuncius.cluster.balancer.silence import Silence
-from nuncius.cluster.dialects import Dialect
+from nuncius.cluster.dialects import QueueDialect
 from nuncius.cluster.members import ClusterMember
 from nuncius.cluster.reverse_proxy.upstream import Upstream
 from nuncius.store.errors import StoreError
@@ -35,7 +35,7 @@ class Balancer:
     def __init__(
         self,
         max_connections: int = MAX_CONNECTIONS,
-        dialect: Dialect = Dialect.AUTO,
+        dialect: QueueDialect = QueueDialect.AUTO,
         limits: Limits | None = None,
     ) -> None:
         self.limits = limits or Limits()

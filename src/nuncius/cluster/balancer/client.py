@@ -44,8 +44,7 @@ class BalancerClient(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport
         self._loop = asyncio.get_running_loop()
-        self._is_paused = False  # reading is
-        self._is_public = False  # reached from another machine
+        self._has_asked = self._is_paused = self._is_public = False  # public: reached from another machine
         self._waiting: deque[ProxiedRequest] = deque()
         self._request: ProxiedRequest | None = None  # the request in progress
         self._upstream: Upstream | None = None
@@ -53,7 +52,6 @@ class BalancerClient(asyncio.Protocol):
         self._refused: BadRequest | None = None  # the reason why reading has stopped
         self._unfinished = 0  # bytes since the last end of a head or piece of a body
         self._passed = self._open = 0  # bytes read and written, bytes of open requests
-        self._has_asked = False
         self.idle = asyncio.Event()  # set while all requests are answered
         self.idle.set()
         self._reset()

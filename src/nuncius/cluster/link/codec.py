@@ -18,7 +18,7 @@ from nuncius.broker.errors import (
     OutcomeUnknown,
     StoreUnavailable,
 )
-from nuncius.broker.model import Entries
+from nuncius.broker.model import FetchedEntries
 
 MAX_FRAME = 512 << 20
 _length = struct.Struct(">I")
@@ -71,7 +71,7 @@ class LinkFound(msgspec.Struct, array_like=True, gc=False):
     """Entries that were read; None if there are none yet."""
 
     id: int
-    entries: Entries | None
+    entries: FetchedEntries | None
 
 
 class LinkFailed(msgspec.Struct, array_like=True, gc=False):

@@ -43,7 +43,7 @@ class State(IntEnum):  # an IntEnum has the quicker hash
     CLOSED = auto()
 
 
-class Event(IntEnum):
+class UpstreamEvent(IntEnum):
     ASK = auto()
     PASS_ON = auto()
     REFUSE = auto()
@@ -52,13 +52,13 @@ class Event(IntEnum):
 
 
 _NEXT = {
-    (State.IDLE, Event.ASK): State.ASKED,
-    (State.ASKED, Event.PASS_ON): State.PASSING,
-    (State.ASKED, Event.REFUSE): State.READING,
-    (State.PASSING, Event.END): State.PASSED,
-    (State.READING, Event.END): State.READ,
-    (State.PASSED, Event.KEEP): State.IDLE,
-    (State.READ, Event.KEEP): State.IDLE,
+    (State.IDLE, UpstreamEvent.ASK): State.ASKED,
+    (State.ASKED, UpstreamEvent.PASS_ON): State.PASSING,
+    (State.ASKED, UpstreamEvent.REFUSE): State.READING,
+    (State.PASSING, UpstreamEvent.END): State.PASSED,
+    (State.READING, UpstreamEvent.END): State.READ,
+    (State.PASSED, UpstreamEvent.KEEP): State.IDLE,
+    (State.READ, UpstreamEvent.KEEP): State.IDLE,
 }
 
 
@@ -115,7 +115,7 @@ class Upstream(asyncio.Protocol):
         if self.state is State.CLOSED:
             receiver.answer_fails("closed the connection", False)
             return
-        self._move(Event.ASK)
+        self._move(UpstreamEvent.ASK)
         self._parser = httptools.HttpResponseParser(self)
         self._receiver = receiver
         self._is_head = is_head
@@ -186,7 +186,7 @@ class Upstream(asyncio.Protocol):
         self._leave_pool()
         is_open = self.state in (State.PASSING, State.READING)
         if self._receiver is not None and is_open and not self._keeps_alive:
-            self._move(Event.END)  # the end of the connection ends the answer
+            self._move(UpstreamEvent.END)  # the end of the connection ends the answer
             self._finish()
         else:
             self._fail("closed the connection")
@@ -204,7 +204,7 @@ class Upstream(asyncio.Protocol):
         if closes:
             self._transport.close()
         else:
-            self._move(Event.KEEP)
+            self._move(UpstreamEvent.KEEP)
             self._transport.resume_reading()  # a slow client may have paused reading at the very end
             self.idle_since = self._loop.time()
             self.backend.idle.append(self)
@@ -218,7 +218,7 @@ class Upstream(asyncio.Protocol):
         if receiver is not None:
             receiver.answer_fails(reason, self.state in (State.PASSING, State.PASSED))
 
-    def _move(self, event: Event) -> None:
+    def _move(self, event: UpstreamEvent) -> None:
         self.state = _NEXT[self.state, event]
 
     # httptools
@@ -229,9 +229,9 @@ class Upstream(asyncio.Protocol):
             return
         self._keeps_alive = self._parser.should_keep_alive()  # the parser forgets this at the end
         assert self._receiver is not None
-        self._move(Event.PASS_ON if self._receiver.answer_begins(status) else Event.REFUSE)
+        self._move(UpstreamEvent.PASS_ON if self._receiver.answer_begins(status) else UpstreamEvent.REFUSE)
         if self._is_head:
-            self._move(Event.END)
+            self._move(UpstreamEvent.END)
 
     def on_body(self, body: bytes) -> None:
         if self.state is State.READING and len(self._said) < MAX_COMPLAINT:
@@ -239,4 +239,4 @@ class Upstream(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if self.state in (State.PASSING, State.READING):
-            self._move(Event.END)
+            self._move(UpstreamEvent.END)

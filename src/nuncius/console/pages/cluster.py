@@ -13,7 +13,7 @@ from nuncius.console.leases import in_words, leases_until
 from nuncius.console.nodes import RING, address
 from nuncius.console.parts.chosen import Chosen
 from nuncius.console.parts.doing import say, sure
-from nuncius.console.parts.frame import Frame, frame
+from nuncius.console.parts.frame import PageFrame, frame
 from nuncius.console.parts.ring import RingDrawing, places_of, summary
 from nuncius.console.parts.table import Column, Paged, Row, cut
 from nuncius.console.parts.words import age, ago, number, plural, size
@@ -59,7 +59,7 @@ def register(console: Console) -> None:
 
 
 class ClusterPage:
-    def __init__(self, made: Frame) -> None:
+    def __init__(self, made: PageFrame) -> None:
         self._frame = made
         self._console = made.console
         self._ring: RingFacts | None = None

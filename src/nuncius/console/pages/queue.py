@@ -15,7 +15,7 @@ from nuncius.console.parts import bodies
 from nuncius.console.parts.cards import Bars, Cards
 from nuncius.console.parts.chosen import Chosen
 from nuncius.console.parts.doing import EXPECTED, Form, say, sure
-from nuncius.console.parts.frame import Frame, frame
+from nuncius.console.parts.frame import PageFrame, frame
 from nuncius.console.parts.message import Button, Viewer
 from nuncius.console.parts.table import Column, Paged, Row
 from nuncius.console.parts.words import NONE, age, number, plural, rate, size, time
@@ -48,7 +48,7 @@ def register(console: Console) -> None:
 
 
 class QueuePage:
-    def __init__(self, made: Frame, queue: Queue) -> None:
+    def __init__(self, made: PageFrame, queue: Queue) -> None:
         self._frame = made
         self._who = made.visit.who
         self._changes = made.console.changes

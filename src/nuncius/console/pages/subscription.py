@@ -14,7 +14,7 @@ from nuncius.console.context import Console
 from nuncius.console.pages.subscriptions import consumers, kind
 from nuncius.console.parts.cards import Cards
 from nuncius.console.parts.doing import EXPECTED, Form, say, sure
-from nuncius.console.parts.frame import Frame, frame
+from nuncius.console.parts.frame import PageFrame, frame
 from nuncius.console.parts.plain import link
 from nuncius.console.parts.table import Column, Paged, Row, cut
 from nuncius.console.parts.words import age, ago, number, parse_time, time
@@ -62,7 +62,7 @@ async def find(console: Console, topic: str, name: str) -> SubscriptionFacts:
 
 
 class SubscriptionPage:
-    def __init__(self, made: Frame, facts: SubscriptionFacts) -> None:
+    def __init__(self, made: PageFrame, facts: SubscriptionFacts) -> None:
         self._frame = made
         self._console = made.console
         self._changes = made.console.changes

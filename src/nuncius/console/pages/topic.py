@@ -16,7 +16,7 @@ from nuncius.console.parts import bodies
 from nuncius.console.parts.browser import Browser
 from nuncius.console.parts.cards import Cards
 from nuncius.console.parts.doing import EXPECTED, Form, say, sure
-from nuncius.console.parts.frame import Frame, frame
+from nuncius.console.parts.frame import PageFrame, frame
 from nuncius.console.parts.message import Button, Viewer
 from nuncius.console.parts.plain import link
 from nuncius.console.parts.publishing import message_of, publish_form
@@ -49,7 +49,7 @@ def register(console: Console) -> None:
 
 
 class TopicPage:
-    def __init__(self, made: Frame, facts: TopicFacts) -> None:
+    def __init__(self, made: PageFrame, facts: TopicFacts) -> None:
         self._frame = made
         self._console = made.console
         self._changes = made.console.changes

@@ -43,7 +43,7 @@ _SCRIPT = (
 )
 
 
-class Frame:
+class PageFrame:
     """A page under construction."""
 
     def __init__(self, visit: Visit) -> None:
@@ -74,7 +74,7 @@ class Frame:
 
 
 @contextmanager
-def frame(console: Console, request: Request, title: str, page: str) -> Iterator[Frame]:
+def frame(console: Console, request: Request, title: str, page: str) -> Iterator[PageFrame]:
     theme = {"dark": True, "light": False}.get(request.cookies.get(THEME, ""))
     ui.page_title(f"{title} · Nuncius")
     ui.add_css(_STYLE)
@@ -102,7 +102,7 @@ def frame(console: Console, request: Request, title: str, page: str) -> Iterator
         keys = ui.button(icon="keyboard", on_click=help_text.open).classes("keys-button gt-xs")
         keys.props("flat round dense aria-label=Keys")
     ui.add_body_html(f"<script>{_SCRIPT}</script>")
-    yield Frame(console.visit(request))
+    yield PageFrame(console.visit(request))
 
 
 def _way(title: str, page: str) -> None:

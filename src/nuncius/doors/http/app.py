@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from nuncius.cluster.dialects import Dialect
+from nuncius.cluster.dialects import QueueDialect
 from nuncius.doors.http.api.operations import PREFIX, Operation, OperationRouter
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.errors import EXPECTED, Failed, failed, problem
@@ -31,7 +31,7 @@ class App:
         websockets: WebSockets,
         console: ConsoleProxy | None = None,
         origins: Origins | None = None,
-        dialect: Dialect = Dialect.AUTO,
+        dialect: QueueDialect = QueueDialect.AUTO,
     ) -> None:
         self._desk = desk
         self._console = console

@@ -16,7 +16,7 @@ from nuncius.broker.background.deadlines import DeadlineWatch
 from nuncius.broker.observe.counters_model import ConnectionFacts
 from nuncius.broker.observe.facts import Facts
 from nuncius.broker.observe.paging import Pages
-from nuncius.cluster.dialects import Dialect
+from nuncius.cluster.dialects import QueueDialect
 from nuncius.cluster.members import ClusterMembers
 from nuncius.cluster.proxies import Proxies
 from nuncius.doors.http import ring
@@ -57,7 +57,7 @@ class HttpDoor:
         max_connections: int = MAX_CONNECTIONS,
         console_port: int | None = None,
         allowed_origins: Collection[str] = (),
-        dialect: Dialect = Dialect.AUTO,
+        dialect: QueueDialect = QueueDialect.AUTO,
         trusted_proxies: Collection[str] = (),
     ) -> None:
         self._broker = broker

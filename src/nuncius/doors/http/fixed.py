@@ -5,7 +5,7 @@ Besides its own methods each has HEAD if GET changes nothing, OPTIONS, and an an
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from nuncius.cluster.dialects import Dialect
+from nuncius.cluster.dialects import QueueDialect
 from nuncius.doors.http.api.operations import PREFIX, Operation, allow
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.errors import problem
@@ -19,7 +19,7 @@ OTHER = ""  # stands for every method that a path does not support
 
 
 def endpoints(
-    desk: Desk, operations: Sequence[Operation], dialect: Dialect
+    desk: Desk, operations: Sequence[Operation], dialect: QueueDialect
 ) -> dict[bytes, dict[str, Endpoint]]:
     """Return the endpoints by path and method."""
     found = {

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from nuncius.broker.model import Entries, Leased, Message
+from nuncius.broker.model import FetchedEntries, Leased, Message
 from nuncius.wire import packets
 
 MAX_WAIT = 3600.0
@@ -36,7 +36,7 @@ def wire_leased(leased: Leased) -> packets.LeasedMessage:
     )
 
 
-def wire_entries(request: int, partition: int, entries: Entries) -> packets.Entries:
+def wire_entries(request: int, partition: int, entries: FetchedEntries) -> packets.Entries:
     return packets.Entries(
         request,
         partition,

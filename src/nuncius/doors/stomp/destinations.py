@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from nuncius.broker.limits import check_name
-from nuncius.doors.stomp.errors import Refused
+from nuncius.doors.stomp.errors import StompRefusal
 
 QUEUE, TOPIC = "/queue/", "/topic/"
 _PARTS = re.compile(r"[./]")
@@ -28,7 +28,9 @@ def parse(text: str) -> Destination:
     found = parse_literal(text)
     for part in _PARTS.split(found.name):
         if part in _PATTERNS:
-            raise Refused(f"patterns such as {part!r} are not supported: a destination is one queue or topic")
+            raise StompRefusal(
+                f"patterns such as {part!r} are not supported: a destination is one queue or topic"
+            )
     return found
 
 
@@ -40,6 +42,6 @@ def parse_literal(text: str) -> Destination:
     elif text.startswith(TOPIC) or not text.startswith("/"):
         found = Destination(text.removeprefix(TOPIC), is_queue=False)
     else:
-        raise Refused("a destination is /queue/NAME, /topic/NAME or the name of a topic")
+        raise StompRefusal("a destination is /queue/NAME, /topic/NAME or the name of a topic")
     check_name("queue" if found.is_queue else "topic", found.name)
     return found

@@ -14,7 +14,7 @@ _FOR_THE_CLIENT = (errors.BrokerError, errors.StoreError, StompError)
 _MAX_SHOWN = 1000
 
 
-class Refused(errors.BrokerError):
+class StompRefusal(errors.BrokerError):
     """A frame that cannot be carried out."""
 
 

@@ -14,7 +14,7 @@ from nuncius.broker import Broker
 from nuncius.broker.background.tasks import BackgroundWork
 from nuncius.doors.replies import Reply
 from nuncius.doors.stomp.destinations import parse
-from nuncius.doors.stomp.errors import Refused, error_frame, explain
+from nuncius.doors.stomp.errors import StompRefusal, error_frame, explain
 from nuncius.doors.stomp.frames.codec import BadFrame, Frame, FrameDecoder, FrameLimits
 from nuncius.doors.stomp.frames.headers import required, sent
 from nuncius.doors.stomp.frames.versions import StompError, header_line
@@ -104,7 +104,7 @@ class StompSession:
         self._wire.close()
 
     def break_off(self, reason: str) -> None:
-        self._break_off(Refused(reason))
+        self._break_off(StompRefusal(reason))
 
     # Frames, one after the other
 
@@ -171,12 +171,12 @@ class StompSession:
         return self._under_way > 0 or self._line.is_held_up or self._broker.pressure.is_high
 
     def _found_dead(self) -> None:
-        self._break_off(Refused("no heart-beat has come for too long"))
+        self._break_off(StompRefusal("no heart-beat has come for too long"))
 
     # Commands
 
     def _refuse(self, frame: Frame, reply: Reply) -> None:
-        raise Refused(f"no command {frame.command[:100]!r} is known here")
+        raise StompRefusal(f"no command {frame.command[:100]!r} is known here")
 
     def _send(self, frame: Frame, reply: Reply) -> None:
         to = parse(required(frame, "destination"))
@@ -229,7 +229,7 @@ class StompSession:
         await self._all_done()
         if self._has_failed:
             self._transactions.restore(transaction)
-            raise Refused("the connection failed before its transaction was committed")
+            raise StompRefusal("the connection failed before its transaction was committed")
         await self._transactions.commit(transaction)
 
     def _disconnect(self, frame: Frame, reply: Reply) -> None:

@@ -13,7 +13,7 @@ from nuncius.broker.model import Feed, PushedSlice
 from nuncius.doors.replies import Reply
 from nuncius.doors.stomp import slim_codec
 from nuncius.doors.stomp.destinations import parse_literal
-from nuncius.doors.stomp.errors import Refused, explain
+from nuncius.doors.stomp.errors import StompRefusal, explain
 from nuncius.doors.stomp.frames.rendering import slim_bodies
 from nuncius.doors.stomp.line import FRAME, FrameLine
 from nuncius.doors.stomp.session import REQUEST_COST
@@ -179,7 +179,7 @@ class SlimSession:
 
     async def _open(self, topic: str, head: bytes) -> None:
         if len(self._feeds) >= MAX_SUBSCRIPTIONS:
-            raise Refused(f"a connection has at most {MAX_SUBSCRIPTIONS} subscriptions")
+            raise StompRefusal(f"a connection has at most {MAX_SUBSCRIPTIONS} subscriptions")
         self._feeds[topic] = await self._broker.feeds.open(
             topic,
             f"stomp/{self._session}/{topic}"[:255].rstrip(),
@@ -204,10 +204,10 @@ class SlimSession:
 
 def _topic(text: str | None) -> str:
     if text is None:
-        raise Refused("a topic has a name")
+        raise StompRefusal("a topic has a name")
     destination = parse_literal(text)
     if destination.is_queue:
-        raise Refused("there are only topics here")
+        raise StompRefusal("there are only topics here")
     return destination.name
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from nuncius.broker import Broker, future
 from nuncius.doors.stomp.destinations import Destination
-from nuncius.doors.stomp.errors import Refused
+from nuncius.doors.stomp.errors import StompRefusal
 from nuncius.doors.stomp.frames.codec import Frame
 from nuncius.doors.stomp.frames.headers import SentMessage, required
 from nuncius.doors.stomp.outbox import StompOutbox, letter
@@ -47,9 +47,9 @@ class StompTransactions:
     def begin(self, frame: Frame) -> None:
         name = required(frame, "transaction")
         if name in self._open:
-            raise Refused(f"there is a transaction {name[:100]!r} already")
+            raise StompRefusal(f"there is a transaction {name[:100]!r} already")
         if len(self._open) >= MAX_TRANSACTIONS:
-            raise Refused(f"a connection has at most {MAX_TRANSACTIONS} transactions open")
+            raise StompRefusal(f"a connection has at most {MAX_TRANSACTIONS} transactions open")
         self._open[name] = StompTransaction()
 
     def send(self, name: str, to: Destination, message: SentMessage) -> None:
@@ -110,7 +110,7 @@ class StompTransactions:
     def _find(self, name: str) -> StompTransaction:
         transaction = self._open.get(name)
         if transaction is None:
-            raise Refused(f"there is no transaction {name[:100]!r}")
+            raise StompRefusal(f"there is no transaction {name[:100]!r}")
         return transaction
 
     def _add(self, transaction: StompTransaction, steps: int, size: int) -> None:
@@ -121,7 +121,7 @@ class StompTransactions:
         self._steps += steps
         self._footprint.keep(size)
         if self._steps > MAX_STEPS or self._size > MAX_BYTES:
-            raise Refused(
+            raise StompRefusal(
                 f"open transactions of a connection have at most {MAX_STEPS} steps and {MAX_BYTES} bytes"
             )
 

@@ -26,7 +26,7 @@ MAX_HEAD = 8192
 MAX_ANSWER = 256 << 20
 
 
-class Request(msgspec.Struct, rename="pascal", frozen=True, gc=False):
+class RpcRequest(msgspec.Struct, rename="pascal", frozen=True, gc=False):
     service_method: str = ""
     seq: Uint = 0
 
@@ -76,7 +76,7 @@ class ServerCodec:
         self._decoder = GobDecoder(most)
         self._encoder = Encoder()
         self._head: bytearray | None = bytearray() if over_http else None
-        self._request: Request | None = None
+        self._request: RpcRequest | None = None
         self.to_say = b""
 
     @property
@@ -95,7 +95,7 @@ class ServerCodec:
         self._decoder.feed(data)
         while (message := self._decoder.next()) is not None:
             if self._request is None:
-                self._request = self._decoder.decode(message, Request)
+                self._request = self._decoder.decode(message, RpcRequest)
             else:
                 call = RpcCall(self._request.service_method, self._request.seq, message)
                 self._request = None
@@ -147,7 +147,7 @@ class ClientCodec:
         return self._head is None
 
     def call(self, seq: int, method: str, arguments: msgspec.Struct) -> bytes:
-        return self._encoder.encode(Request(method, seq)) + self._encoder.encode(arguments)
+        return self._encoder.encode(RpcRequest(method, seq)) + self._encoder.encode(arguments)
 
     def receive(self, data: bytes) -> list[RpcAnswer]:
         if self._head is not None:

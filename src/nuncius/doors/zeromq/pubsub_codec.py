@@ -32,32 +32,32 @@ class Malformed(ValueError):
     """The frames are no request."""
 
 
-class Get(msgspec.Struct, frozen=True, gc=False):
+class GetRequest(msgspec.Struct, frozen=True, gc=False):
     subscriber: str
     topic: str
     id: int
     wait: float = 0.0
 
 
-class Put(msgspec.Struct, frozen=True, gc=False):
+class PutRequest(msgspec.Struct, frozen=True, gc=False):
     publisher: str
     topic: str
     count: int
     body: bytes
 
 
-class Subscribe(msgspec.Struct, frozen=True, gc=False):
+class SubscribeRequest(msgspec.Struct, frozen=True, gc=False):
     subscriber: str
     topic: str
     resume: bool = False
 
 
-class Unsubscribe(msgspec.Struct, frozen=True, gc=False):
+class UnsubscribeRequest(msgspec.Struct, frozen=True, gc=False):
     subscriber: str
     topic: str
 
 
-Request = Get | Put | Subscribe | Unsubscribe
+Request = GetRequest | PutRequest | SubscribeRequest | UnsubscribeRequest
 
 
 # For the server
@@ -85,13 +85,13 @@ def parse(frames: Sequence[bytes]) -> Request:
     kind, count = frames[0] if frames else b"", len(frames)
     if kind == b"g" and count in (4, 5):
         wait = _seconds(frames[4]) if count == 5 else 0.0
-        return Get(_name(frames[1]), _name(frames[2]), _number(frames[3]), wait)
+        return GetRequest(_name(frames[1]), _name(frames[2]), _number(frames[3]), wait)
     if kind == b"p" and count == 5:
-        return Put(_name(frames[1]), _name(frames[2]), _number(frames[3]), frames[4])
+        return PutRequest(_name(frames[1]), _name(frames[2]), _number(frames[3]), frames[4])
     if kind == b"s" and (count == 3 or (count == 4 and frames[3] == _RESUME)):
-        return Subscribe(_name(frames[1]), _name(frames[2]), count == 4)
+        return SubscribeRequest(_name(frames[1]), _name(frames[2]), count == 4)
     if kind == b"u" and count == 3:
-        return Unsubscribe(_name(frames[1]), _name(frames[2]))
+        return UnsubscribeRequest(_name(frames[1]), _name(frames[2]))
     raise Malformed("no request of the tables")
 
 
@@ -111,15 +111,15 @@ def answer(fields: Sequence[bytes], *, as_text: bool) -> Sequence[bytes]:
 def encode(request: Request) -> list[bytes]:
     """Encode a request with one frame per field."""
     match request:
-        case Get(subscriber, topic, entry_id, wait):
+        case GetRequest(subscriber, topic, entry_id, wait):
             fields = [b"g", subscriber.encode(), topic.encode(), b"%d" % entry_id]
             return [*fields, _WAIT + f"{wait:.3f}".encode()] if wait else fields
-        case Put(publisher, topic, count, body):
+        case PutRequest(publisher, topic, count, body):
             return [b"p", publisher.encode(), topic.encode(), b"%d" % count, body]
-        case Subscribe(subscriber, topic, resume):
+        case SubscribeRequest(subscriber, topic, resume):
             fields = [b"s", subscriber.encode(), topic.encode()]
             return [*fields, _RESUME] if resume else fields
-        case Unsubscribe(subscriber, topic):
+        case UnsubscribeRequest(subscriber, topic):
             return [b"u", subscriber.encode(), topic.encode()]
 
 

@@ -21,12 +21,12 @@ from nuncius.doors.zeromq.pubsub_codec import (
     ERROR,
     INVALID,
     NOT_SUBSCRIBED,
-    Get,
+    GetRequest,
     Malformed,
-    Put,
+    PutRequest,
     Request,
-    Subscribe,
-    Unsubscribe,
+    SubscribeRequest,
+    UnsubscribeRequest,
 )
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ OTHER_FRAMES = 4096  # bytes of a message besides its body
 REST = b"..."  # replaces the dropped part of a message
 MAX_GETS = 10_000  # under way per connection
 MUCH_UNREAD = 512 << 10  # bytes of answers after which the client must have read them
-TOGETHER = (Get, Put)  # requests of one of these kinds run together
+TOGETHER = (GetRequest, PutRequest)  # requests of one of these kinds run together
 AT_ONCE = 8  # lookups of large answers at a time
 
 
@@ -59,10 +59,10 @@ class ZeromqSession:
         self._unread = UnreadAnswers(wire, MUCH_UNREAD, self._go_on)
         self._tasks: set[asyncio.Task[None]] = set()
         self._begin: dict[type[Request] | type[None], Callable[[Asked, Any], None]] = {
-            Get: self._get,
-            Put: self._put,
-            Subscribe: self._subscribe,
-            Unsubscribe: self._unsubscribe,
+            GetRequest: self._get,
+            PutRequest: self._put,
+            SubscribeRequest: self._subscribe,
+            UnsubscribeRequest: self._unsubscribe,
         }
         self._say()
 
@@ -167,7 +167,7 @@ class ZeromqSession:
         if request is None:
             self._answer(asked, INVALID)
             return True
-        if type(request) is Get and not self._may_get():
+        if type(request) is GetRequest and not self._may_get():
             self._held[asked.line] = None
             return False
         try:
@@ -203,7 +203,7 @@ class ZeromqSession:
 
     # Put
 
-    def _put(self, asked: Asked, request: Put) -> None:
+    def _put(self, asked: Asked, request: PutRequest) -> None:
         self._broker.pubsub.put_soon(
             request.topic,
             PUBLISHERS + request.publisher,
@@ -226,7 +226,7 @@ class ZeromqSession:
     def _may_get(self) -> bool:
         return len(self._gets) < MAX_GETS and not self._unread.is_much
 
-    def _get(self, asked: Asked, request: Get, wait: float | None = None) -> None:
+    def _get(self, asked: Asked, request: GetRequest, wait: float | None = None) -> None:
         self._gets.add(asked)
         try:
             asked.looking = self._broker.pubsub.get_soon(
@@ -241,7 +241,7 @@ class ZeromqSession:
             self._gets.discard(asked)
             raise
 
-    async def _get_large(self, asked: Asked, request: Get) -> None:
+    async def _get_large(self, asked: Asked, request: GetRequest) -> None:
         """Get a large message on its own. It exists, so there is nothing to wait for."""
         async with self._wire.replies:
             if self._lost:
@@ -297,13 +297,13 @@ class ZeromqSession:
 
     # Subscribe and unsubscribe: one task per request
 
-    def _subscribe(self, asked: Asked, request: Subscribe) -> None:
+    def _subscribe(self, asked: Asked, request: SubscribeRequest) -> None:
         self._start(self._work(asked, self._subscribed(request)))
 
-    def _unsubscribe(self, asked: Asked, request: Unsubscribe) -> None:
+    def _unsubscribe(self, asked: Asked, request: UnsubscribeRequest) -> None:
         self._start(self._work(asked, self._unsubscribed(request)))
 
-    async def _subscribed(self, request: Subscribe) -> Sequence[bytes]:
+    async def _subscribed(self, request: SubscribeRequest) -> Sequence[bytes]:
         created, last_id = await self._broker.pubsub.subscribe(request.topic, request.subscriber)
         if created:
             return ACCEPTED, b"%d" % last_id
@@ -311,7 +311,7 @@ class ZeromqSession:
             return ERROR, ALREADY_SUBSCRIBED, b"%d" % last_id
         return ERROR, ALREADY_SUBSCRIBED
 
-    async def _unsubscribed(self, request: Unsubscribe) -> Sequence[bytes]:
+    async def _unsubscribed(self, request: UnsubscribeRequest) -> Sequence[bytes]:
         await self._broker.pubsub.unsubscribe(request.topic, request.subscriber)
         return (ACCEPTED,)
 

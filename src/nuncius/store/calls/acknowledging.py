@@ -22,19 +22,19 @@ class EntrySpot(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ledger(Protocol):
-    """Knows how far what a subscriber was given is acknowledged. A position passes an entry only when what
-    was said of it is stored, before or in the same transaction; so it is asked for when that is known."""
+    """Track the acknowledged entries. A position passes an entry only when its acknowledgement
+    is stored, before or in the same transaction; so the position is asked for when that is known."""
 
     def reached(self, entries: Sequence[Any]) -> Sequence[EntrySpot]:
-        """The positions once these are acknowledged, besides those that are."""
+        """Return the positions after these entries are acknowledged, too."""
 
     def stored(self, entries: Sequence[Any], positions: Sequence[EntrySpot]) -> None:
-        """These are acknowledged now, and these positions are stored."""
+        """Note that these entries are acknowledged, and these positions stored."""
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, gc=False):
-    """What is said of `entries` (whatever the ledger knows them by); which of them failed, and why; which had
-    failed before and were taken now. Who keeps no ledger says by itself which positions are confirmed."""
+    """A subscriber's acknowledgement of `entries` (in the ledger's terms): those that failed, and why, and
+    those that had failed before and were taken now. Without a ledger, it names the confirmed positions."""
 
     ledger: Ledger | None = None
     entries: Any = None
@@ -73,7 +73,7 @@ async def deliver(connection: Connection, calls: Sequence[DeliverCall], _: bool)
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What became of acknowledgements. Attempts are those of the entries that failed, negative: given up."""
+    """The outcome of acknowledgements. Attempts are those of failed entries; a negative one is the last."""
 
     attempts: list[list[int]]
     reached: list[tuple[Ledger, Sequence[Any], Sequence[EntrySpot]]]

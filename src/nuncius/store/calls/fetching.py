@@ -14,7 +14,7 @@ MAX_FETCH_BYTES = 1 << 20
 GONE, ELSEWHERE = -2, -3
 
 
-class Entries(msgspec.Struct, frozen=True, gc=False):
+class FetchedEntries(msgspec.Struct, frozen=True, gc=False):
     """Consecutive entries of a partition, column by column. `keys` and `headers` are None if no entry has
     any; times are microseconds since 1970, headers are JSON text."""
 
@@ -28,10 +28,10 @@ class Entries(msgspec.Struct, frozen=True, gc=False):
     def next_offset(self) -> int:
         return self.first_offset + len(self.bodies)
 
-    def part(self, start: int, end: int) -> "Entries":
+    def part(self, start: int, end: int) -> "FetchedEntries":
         """Return the entries from index `start` to before `end`."""
         keys, headers = self.keys, self.headers
-        return Entries(
+        return FetchedEntries(
             self.first_offset + start,
             self.times[start:end],
             keys and keys[start:end],
@@ -67,7 +67,7 @@ async def fetch(connection: Connection, calls: Sequence[FetchCall], _: bool) -> 
         [call.limit for call in calls],
         MAX_FETCH_BYTES,
     )
-    results: list[Entries | int | None] = [None] * len(calls)
+    results: list[FetchedEntries | int | None] = [None] * len(calls)
     for request, first, times, keys, headers, bodies in rows:
-        results[request - 1] = first if first < 0 else Entries(first, times, keys, headers, bodies)
+        results[request - 1] = first if first < 0 else FetchedEntries(first, times, keys, headers, bodies)
     return results

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from nuncius.cli.option_groups import OptionGroup
-from nuncius.cluster.dialects import Dialect
+from nuncius.cluster.dialects import QueueDialect
 
 
 class LogLevel(StrEnum):
@@ -79,12 +79,12 @@ class NodeOptions(OptionGroup):
         typer.Option(min=1, help="Seconds of silence that make producers, consumers and brokers inactive."),
     ] = 300.0
     queue_dialect: Annotated[
-        Dialect,
+        QueueDialect,
         typer.Option(
             help="How the partitioned queue's API (HTTP) answers. a1: the message as it is; a2: in the "
             "sentences of the report's programs; auto: a2 to requests that say topic_name, else a1."
         ),
-    ] = Dialect.AUTO
+    ] = QueueDialect.AUTO
     store_timeout: Annotated[
         float,
         typer.Option(

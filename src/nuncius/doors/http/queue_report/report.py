@@ -23,7 +23,7 @@ from nuncius.broker.errors import (
     NotFound,
     StoreError,
 )
-from nuncius.cluster.dialects import Dialect
+from nuncius.cluster.dialects import QueueDialect
 from nuncius.cluster.members import NoSuchBroker
 from nuncius.doors.http import identity
 from nuncius.doors.http.desk import Desk
@@ -54,7 +54,7 @@ Endpoint = Callable[[Exchange], Awaitable[None]]
 
 
 class ReportApi:
-    def __init__(self, desk: Desk, dialect: Dialect = Dialect.AUTO) -> None:
+    def __init__(self, desk: Desk, dialect: QueueDialect = QueueDialect.AUTO) -> None:
         self._desk = desk
         self._sentences = dialect.is_in_sentences
         self._broker = desk.broker

@@ -8,7 +8,7 @@ from nuncius.broker.delivery.shared import LONGEST_SESSION, SHORTEST_SESSION
 from nuncius.doors.http.api.operations import operation
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.exchange import Exchange
-from nuncius.doors.http.v1.model import Message, Name, Number, Offset, Time, messages_in
+from nuncius.doors.http.v1.model import Name, Number, Offset, Time, V1Message, messages_in
 from nuncius.doors.http.v1.subscriptions import Position, ReadQuery
 
 PATH = "/v1/topics/{topic}/subscriptions/{subscription}/members"
@@ -42,7 +42,7 @@ class Portion(msgspec.Struct):
 
     generation: int
     partitions: list[int]
-    messages: list[Message]
+    messages: list[V1Message]
 
 
 class Confirmation(msgspec.Struct, forbid_unknown_fields=True):

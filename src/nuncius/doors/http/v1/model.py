@@ -10,7 +10,7 @@ import msgspec
 
 from nuncius.broker.errors import InvalidInput
 from nuncius.broker.limits import NAME_LENGTH, Limits, decode_headers, encode_headers
-from nuncius.broker.model import Entries, Placed, TailSlice
+from nuncius.broker.model import FetchedEntries, Placed, TailSlice
 
 LIMITS = Limits()  # the defaults; a node may be given others
 INT32 = 2**31 - 1
@@ -61,7 +61,7 @@ class NewMessages(msgspec.Struct, forbid_unknown_fields=True):
     partition: Number | None = None
 
 
-class Message(msgspec.Struct):
+class V1Message(msgspec.Struct):
     """A message of a topic. `body` is text if it is UTF-8, else base64."""
 
     partition: int
@@ -73,8 +73,8 @@ class Message(msgspec.Struct):
     headers: dict[str, str] = {}
 
 
-class Messages(msgspec.Struct):
-    messages: list[Message]
+class V1Messages(msgspec.Struct):
+    messages: list[V1Message]
 
 
 class V1Spot(msgspec.Struct, frozen=True):
@@ -124,11 +124,11 @@ def columns(
     return bodies, keys, headers
 
 
-def messages_of(partition: int, entries: Entries) -> Iterator[Message]:
+def messages_of(partition: int, entries: FetchedEntries) -> Iterator[V1Message]:
     for index, (body, arrived) in enumerate(zip(entries.bodies, entries.times, strict=True)):
         text, encoding = to_text(body)
         headers = entries.headers and entries.headers[index]
-        yield Message(
+        yield V1Message(
             partition,
             entries.first_offset + index,
             datetime.fromtimestamp(arrived / 1e6, UTC),
@@ -139,7 +139,7 @@ def messages_of(partition: int, entries: Entries) -> Iterator[Message]:
         )
 
 
-def messages_in(pieces: Iterable[TailSlice]) -> list[Message]:
+def messages_in(pieces: Iterable[TailSlice]) -> list[V1Message]:
     return [message for piece in pieces for message in messages_of(piece.partition, piece.entries)]
 
 

@@ -17,11 +17,11 @@ from nuncius.doors.http.exchange import Exchange
 from nuncius.doors.http.v1.model import (
     Limit,
     Listing,
-    Messages,
     Name,
     Number,
     Offset,
     Time,
+    V1Messages,
     Wait,
     messages_in,
 )
@@ -42,7 +42,7 @@ class Position(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     position: Offset
 
 
-class Subscription(msgspec.Struct):
+class V1Subscription(msgspec.Struct):
     topic: str
     name: str
     holds_retention: bool
@@ -51,19 +51,19 @@ class Subscription(msgspec.Struct):
     lag: int
 
 
-class Subscriptions(msgspec.Struct):
+class V1Subscriptions(msgspec.Struct):
     """`next` is the value of `after` for the next page; null at the end of the list."""
 
-    subscriptions: list[Subscription]
+    subscriptions: list[V1Subscription]
     next: str | None
 
 
 class SubscriptionPlace(msgspec.Struct):
-    subscription: Subscription
+    subscription: V1Subscription
     positions: list[Position]
 
 
-class Positions(msgspec.Struct, forbid_unknown_fields=True):
+class V1Positions(msgspec.Struct, forbid_unknown_fields=True):
     positions: Annotated[list[Position], msgspec.Meta(min_length=1, max_length=1000)]
 
 
@@ -81,11 +81,11 @@ class ReadQuery(msgspec.Struct):
 
 
 @operation("GET", "/v1/topics/{topic}/subscriptions")
-async def list_subscriptions(desk: Desk, topic: Name, query: Listing) -> Subscriptions:
+async def list_subscriptions(desk: Desk, topic: Name, query: Listing) -> V1Subscriptions:
     """The subscriptions of a topic and their lag, in the order of their names."""
     await desk.broker.topics.existing(topic)
     page = await desk.pages.subscriptions(topic, query.after, query.limit)
-    return Subscriptions([_subscription(info) for info in page.rows], page.next)
+    return V1Subscriptions([_subscription(info) for info in page.rows], page.next)
 
 
 @operation("POST", "/v1/topics/{topic}/subscriptions", status=201)
@@ -112,13 +112,13 @@ async def unsubscribe(desk: Desk, topic: Name, subscription: Name) -> None:
 @operation("GET", "/v1/topics/{topic}/subscriptions/{subscription}/messages")
 async def read_subscription(
     desk: Desk, topic: Name, subscription: Name, query: ReadQuery, exchange: Exchange
-) -> Messages:
+) -> V1Messages:
     """Messages that are not confirmed yet. Reading does not move the subscription; confirming does."""
     work = _read(desk, topic, subscription, query, exchange)
     return await exchange.while_connected(work) if query.wait else await work
 
 
-async def _read(desk: Desk, topic: str, subscription: str, page: ReadQuery, exchange: Exchange) -> Messages:
+async def _read(desk: Desk, topic: str, subscription: str, page: ReadQuery, exchange: Exchange) -> V1Messages:
     cursor = await desk.broker.subscriptions.cursor(await desk.broker.subscriptions.find(topic, subscription))
     async with exchange.replies:  # without a deadline: there is no false "nothing"
         found = await cursor.look_for(page.limit, desk.broker.limits.max_body, exchange.caller)
@@ -126,11 +126,11 @@ async def _read(desk: Desk, topic: str, subscription: str, page: ReadQuery, exch
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(page.wait):
                 found = [await cursor.next(page.limit, exchange.caller, exchange.replies)]
-    return Messages(messages_in(found))
+    return V1Messages(messages_in(found))
 
 
 @operation("POST", "/v1/topics/{topic}/subscriptions/{subscription}/confirm", status=204)
-async def confirm(desk: Desk, topic: Name, subscription: Name, body: Positions, exchange: Exchange) -> None:
+async def confirm(desk: Desk, topic: Name, subscription: Name, body: V1Positions, exchange: Exchange) -> None:
     """Confirm everything below these positions. Positions only go forward."""
     found = await desk.broker.subscriptions.find(topic, subscription)
     confirming = []
@@ -189,8 +189,8 @@ async def _place(desk: Desk, topic: str, name: str) -> SubscriptionPlace:
     return SubscriptionPlace(_subscription(infos[0]), [Position(*each) for each in positions.items()])
 
 
-def _subscription(info: SubscriptionInfo) -> Subscription:
-    return Subscription(
+def _subscription(info: SubscriptionInfo) -> V1Subscription:
+    return V1Subscription(
         info.topic, info.subscriber, info.holds_retention, info.created_at, info.confirmed_at, info.lag
     )
 

@@ -6,7 +6,7 @@ import msgspec
 
 from nuncius.broker.errors import InvalidInput
 from nuncius.broker.limits import decode_headers, encode_headers
-from nuncius.broker.model import Entries, Retention, TopicInfo
+from nuncius.broker.model import FetchedEntries, Retention, TopicInfo
 from nuncius.doors.http.api.operations import Raw, operation
 from nuncius.doors.http.desk import Desk
 from nuncius.doors.http.errors import Failed
@@ -17,7 +17,6 @@ from nuncius.doors.http.v1.model import (
     Key,
     Limit,
     Listing,
-    Messages,
     Name,
     NewMessage,
     NewMessages,
@@ -26,6 +25,7 @@ from nuncius.doors.http.v1.model import (
     PublishedBatch,
     Removed,
     Time,
+    V1Messages,
     V1Published,
     Wait,
     columns,
@@ -195,7 +195,7 @@ async def publish_raw(
 @operation("GET", "/v1/topics/{topic}/partitions/{partition}/messages")
 async def read_partition(
     desk: Desk, topic: Name, partition: Number, query: From, exchange: Exchange
-) -> Messages:
+) -> V1Messages:
     """Messages of a partition from an offset on."""
     found = await desk.broker.topics.existing(topic)
     reading = desk.broker.topics.fetch(
@@ -208,7 +208,7 @@ async def read_partition(
         gate=exchange.replies,
     )
     entries = await exchange.while_connected(reading) if query.wait else await reading
-    return Messages([] if entries is None else list(messages_of(partition, entries)))
+    return V1Messages([] if entries is None else list(messages_of(partition, entries)))
 
 
 @operation("GET", "/v1/topics/{topic}/partitions/{partition}/messages/{offset}/raw")
@@ -230,7 +230,7 @@ def raw_headers(exchange: Exchange) -> tuple[str | None] | None:
     return (encode_headers({"content-type": kind}),)
 
 
-def content_type(entries: Entries) -> str:
+def content_type(entries: FetchedEntries) -> str:
     text = entries.headers and entries.headers[0]
     kind = decode_headers(text).get("content-type", OCTETS) if text else OCTETS
     return kind if kind.isascii() and kind.isprintable() else OCTETS

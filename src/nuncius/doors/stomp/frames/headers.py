@@ -7,7 +7,7 @@ own headers to a MESSAGE. If both use a name, the listener's header counts and t
 import msgspec
 
 from nuncius.broker.limits import decode_headers, encode_headers
-from nuncius.doors.stomp.errors import Refused
+from nuncius.doors.stomp.errors import StompRefusal
 from nuncius.doors.stomp.frames.codec import Frame
 from nuncius.doors.stomp.frames.versions import Version, header_line
 
@@ -34,7 +34,7 @@ _NUMBER_DIGITS = 18
 def required(frame: Frame, name: str) -> str:
     value = frame.headers.get(name)
     if value is None:
-        raise Refused(f"{frame.command} needs a header {name}")
+        raise StompRefusal(f"{frame.command} needs a header {name}")
     return value
 
 
@@ -70,7 +70,7 @@ def sent(frame: Frame, *, to_queue: bool) -> SentMessage:
 
 def _number(name: str, text: str, most: int) -> int:
     if not (text.isascii() and text.isdecimal()) or len(text) > _NUMBER_DIGITS or int(text) > most:
-        raise Refused(f"{name} is a whole number from 0 to {most}, not {text[:100]!r}")
+        raise StompRefusal(f"{name} is a whole number from 0 to {most}, not {text[:100]!r}")
     return int(text)
 
 

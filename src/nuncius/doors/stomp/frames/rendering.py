@@ -15,7 +15,7 @@ from nuncius.doors.stomp.frames.versions import Version, header_line
 NUL_FREE = "stomp slim"
 
 
-class Tails:
+class FrameTails:
     """The rendered ends of a chunk's frames. `expires` is empty if no entry expires."""
 
     __slots__ = ("expires", "frames")
@@ -25,15 +25,15 @@ class Tails:
         self.expires = expires
 
 
-def tails(chunk: TailChunk, topic_id: int, partition: int, version: Version) -> Tails:
+def tails(chunk: TailChunk, topic_id: int, partition: int, version: Version) -> FrameTails:
     kind = f"stomp {version}"
-    made: Tails | None = chunk.rendered.get(kind)
+    made: FrameTails | None = chunk.rendered.get(kind)
     if made is None:
         made = chunk.rendered[kind] = _make_tails(chunk, topic_id, partition, version)
     return made
 
 
-def _make_tails(chunk: TailChunk, topic_id: int, partition: int, version: Version) -> Tails:
+def _make_tails(chunk: TailChunk, topic_id: int, partition: int, version: Version) -> FrameTails:
     entries = chunk.entries
     known: dict[str | None, Shown] = {None: NOTHING}  # cache, because many entries have the same headers
     frames, expires = [], []
@@ -57,7 +57,7 @@ def _make_tails(chunk: TailChunk, topic_id: int, partition: int, version: Versio
             % (topic_id, partition, offset, lines, len(body), body)
         )
         expires.append(headers.expires)
-    return Tails(frames, expires if any(expires) else [])
+    return FrameTails(frames, expires if any(expires) else [])
 
 
 def entry_id(topic_id: int, partition: int, offset: int) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from nuncius.broker import Broker
 from nuncius.broker.background.tasks import BackgroundWork
 from nuncius.doors.stomp.destinations import Destination, parse
-from nuncius.doors.stomp.errors import Refused
+from nuncius.doors.stomp.errors import StompRefusal
 from nuncius.doors.stomp.frames.codec import Frame
 from nuncius.doors.stomp.frames.headers import required
 from nuncius.doors.stomp.frames.rendering import message_head
@@ -79,11 +79,11 @@ class Subscribing:
     async def subscribe(self, frame: Frame) -> None:
         wish = self._wish(frame)
         if wish.key in self._entries:
-            raise Refused(f"there is a subscription {wish.key[:100]!r} already")
+            raise StompRefusal(f"there is a subscription {wish.key[:100]!r} already")
         if wish.durable is not None and any(each.wish.is_same_place(wish) for each in self._entries.values()):
-            raise Refused(f"this connection has the durable subscription {wish.durable[:100]!r} already")
+            raise StompRefusal(f"this connection has the durable subscription {wish.durable[:100]!r} already")
         if len(self._entries) >= MAX_SUBSCRIPTIONS:
-            raise Refused(f"a connection has at most {MAX_SUBSCRIPTIONS} subscriptions")
+            raise StompRefusal(f"a connection has at most {MAX_SUBSCRIPTIONS} subscriptions")
         self._numbers += 1
         number = self._numbers
         consumer = replace(
@@ -122,7 +122,7 @@ class Subscribing:
         key = self._key(frame)
         entry = self._entries.pop(key, None)
         if entry is None:
-            raise Refused(f"there is no subscription {key[:100]!r}")
+            raise StompRefusal(f"there is no subscription {key[:100]!r}")
         for number, subscription in list(self._by_number.items()):
             if subscription is entry.subscription:
                 del self._by_number[number]
@@ -130,7 +130,7 @@ class Subscribing:
         durable = None if entry.wish.destination.is_queue else self._durable(frame)
         if durable is not None:
             if durable != entry.wish.durable:
-                raise Refused(f"the durable subscription of {key[:100]!r} is not {durable[:100]!r}")
+                raise StompRefusal(f"the durable subscription of {key[:100]!r} is not {durable[:100]!r}")
             await self._pattern.broker.subscriptions.unsubscribe(entry.wish.destination.name, durable)
 
     def acknowledged_by(self, frame: Frame) -> tuple[AnySubscription, str]:
@@ -148,7 +148,7 @@ class Subscribing:
                 waiting = (e.subscription for e in self._entries.values() if ack_id in e.subscription)
                 found = next(waiting, None)
         if found is None:
-            raise Refused(f"no message {ack_id[:100]!r} waits for an acknowledgement")
+            raise StompRefusal(f"no message {ack_id[:100]!r} waits for an acknowledgement")
         return found, ack_id
 
     def note_sent(self, to: Destination) -> None:
@@ -202,14 +202,14 @@ class Subscribing:
         destination = parse(text)
         ack = headers.get("ack", AUTO)
         if ack not in (AUTO, CLIENT, INDIVIDUAL):
-            raise Refused(f"ack is {AUTO}, {CLIENT} or {INDIVIDUAL}, not {ack[:100]!r}")
+            raise StompRefusal(f"ack is {AUTO}, {CLIENT} or {INDIVIDUAL}, not {ack[:100]!r}")
         start = headers.get("start", "latest")
         if start not in ("latest", "earliest"):
-            raise Refused(f"start is latest or earliest, not {start[:100]!r}")
+            raise StompRefusal(f"start is latest or earliest, not {start[:100]!r}")
         if "selector" in headers:
-            raise Refused("there are no selectors here: a subscriber gets every message")
+            raise StompRefusal("there are no selectors here: a subscriber gets every message")
         if destination.is_queue and headers.get("durable", "true") not in ("true", "false"):
-            raise Refused("a queue keeps its messages; durable is for topics")
+            raise StompRefusal("a queue keeps its messages; durable is for topics")
         return SubscribeFrame(
             self._key(frame),
             headers.get("id"),
@@ -227,5 +227,5 @@ def _prefetch(frame: Frame, destination: Destination) -> int:
     if text is None:
         return QUEUE_PREFETCH if destination.is_queue else TOPIC_PREFETCH
     if not (text.isascii() and text.isdecimal()) or len(text) > 9 or not 1 <= int(text) <= MAX_PREFETCH:
-        raise Refused(f"prefetch-count is a number from 1 to {MAX_PREFETCH}, not {text[:100]!r}")
+        raise StompRefusal(f"prefetch-count is a number from 1 to {MAX_PREFETCH}, not {text[:100]!r}")
     return int(text)

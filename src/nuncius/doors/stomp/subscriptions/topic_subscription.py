@@ -8,7 +8,7 @@ from typing import Any
 
 from nuncius.broker.errors import InvalidInput
 from nuncius.broker.model import Feed, PushedSlice, Transaction
-from nuncius.doors.stomp.frames.rendering import Tails, entry_id, now_ms, redelivery_lines, tails
+from nuncius.doors.stomp.frames.rendering import FrameTails, entry_id, now_ms, redelivery_lines, tails
 from nuncius.doors.stomp.subscriptions.consumer import StompConsumer
 from nuncius.doors.stomp.subscriptions.unacknowledged import Delivery, Unacknowledged
 
@@ -58,7 +58,7 @@ class TopicSubscription:
         else:
             consumer.carrier.send(consumer.head.join([b"", *made.frames[batch.start : batch.end]]))
 
-    def _push_singly(self, batch: PushedSlice, made: Tails) -> None:
+    def _push_singly(self, batch: PushedSlice, made: FrameTails) -> None:
         consumer, partition = self._consumer, batch.partition
         frames, now = [], now_ms()
         for at in range(batch.start, batch.end):

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
-from nuncius.doors.stomp.errors import Refused
+from nuncius.doors.stomp.errors import StompRefusal
 
 P = TypeVar("P")
 
@@ -43,7 +43,7 @@ class Unacknowledged(Generic[P]):
     def claim(self, ack_id: str, *, by_transaction: bool = False) -> list[Delivery[P]]:
         """Claim the delivery of that id and, if cumulative, all before it, in their order."""
         if ack_id not in self._open:
-            raise Refused(f"no message {ack_id[:100]!r} waits for an acknowledgement")
+            raise StompRefusal(f"no message {ack_id[:100]!r} waits for an acknowledgement")
         claimed = [] if self.is_cumulative else [self._open.pop(ack_id)]
         while ack_id in self._open:
             claimed.append(self._open.popitem(last=False)[1])
