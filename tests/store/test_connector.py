@@ -33,9 +33,9 @@ def silent_port() -> Iterator[int]:
 
 
 @pytest.fixture
-async def admin(own_server: OwnServer) -> AsyncIterator[Connection]:
+async def operator(own_server: OwnServer) -> AsyncIterator[Connection]:
     """A connection to that server that the store knows nothing of."""
-    made = await connect(own_server.dsn, "admin", seconds=60)
+    made = await connect(own_server.dsn, "operator", seconds=60)
     yield made
     own_server.resume()
     await made.close()
@@ -81,16 +81,16 @@ async def test_a_standby(pair: Pair) -> None:
 
 
 async def test_a_server_falls_silent(
-    own_server: OwnServer, opened: Store, admin: Connection, caplog: pytest.LogCaptureFixture
+    own_server: OwnServer, opened: Store, operator: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Calls that a silent server has are broken off: what may be repeated waits for a server, of the rest the
     outcome is unknown."""
     lane = opened.lane("test")
     before = await lane.connection()
-    await admin.execute("select pg_advisory_lock(1)")
+    await operator.execute("select pg_advisory_lock(1)")
     repeated = asyncio.ensure_future(opened.query(WAIT))
     other = asyncio.ensure_future(opened.execute(WAIT))
-    await until_somebody_waits(admin, "nuncius pool", 2)
+    await until_somebody_waits(operator, "nuncius pool", 2)
     own_server.suspend()
     with pytest.raises(OutcomeUnknown):
         await other
@@ -98,7 +98,7 @@ async def test_a_server_falls_silent(
     assert "the store is silent" in caplog.text
     assert not repeated.done()
     own_server.resume()
-    await admin.execute("select pg_advisory_unlock(1)")
+    await operator.execute("select pg_advisory_unlock(1)")
     await repeated
     assert await (await lane.connection()).fetchval("select 3") == 3
 
@@ -114,20 +114,20 @@ async def test_patience_with_a_silent_server(own_server: OwnServer, opened: Stor
         await opened.query("select 1")
 
 
-async def test_waiting_for_a_lock(opened: Store, admin: Connection) -> None:
+async def test_waiting_for_a_lock(opened: Store, operator: Connection) -> None:
     """A call that waits for a lock waits as long as it takes, for the server answers the heartbeat."""
     beats = "select query_start from pg_stat_activity where application_name = 'nuncius heartbeat'"
     seen = set()
 
     async def many() -> bool:
-        seen.add(await admin.fetchval(beats))
+        seen.add(await operator.fetchval(beats))
         return len(seen) > 40  # at 20 ms each, longer than a server may be silent
 
-    await admin.execute("select pg_advisory_lock(1)")
+    await operator.execute("select pg_advisory_lock(1)")
     waiting = asyncio.ensure_future(opened.execute(WAIT))
     await until(many)
     assert not waiting.done()
-    await admin.execute("select pg_advisory_unlock(1)")
+    await operator.execute("select pg_advisory_unlock(1)")
     await waiting
 
 
@@ -151,14 +151,14 @@ async def test_a_server_is_demoted(
     assert (await opened.query("select count(*) from public.notes"))[0][0] == 1
 
 
-async def test_giving_up(own_server: OwnServer, opened: Store, admin: Connection) -> None:
+async def test_giving_up(own_server: OwnServer, opened: Store, operator: Connection) -> None:
     """A store that is given up refuses all that waits for it, under way or not, and so do its companions."""
     companion = Store(own_server.dsn, patience=60)
     await companion.open()
     opened.take_along(companion)
-    await admin.execute("select pg_advisory_lock(1)")
+    await operator.execute("select pg_advisory_lock(1)")
     under_way = [asyncio.ensure_future(each.execute(WAIT)) for each in (opened, companion)]
-    await until_somebody_waits(admin, "nuncius pool", 2)
+    await until_somebody_waits(operator, "nuncius pool", 2)
     opened.give_up()
     for outcome in await asyncio.gather(*under_way, return_exceptions=True):
         assert isinstance(outcome, OutcomeUnknown)
