@@ -9,6 +9,7 @@ import zmq
 
 from doors.zeromq.peer import READY_OF_DEALER, Node, Peer, connected, raw, running_node
 from nuncius.broker import Broker
+from nuncius.broker.model import Retention
 from nuncius.doors import replies
 from nuncius.doors.zeromq import session
 from nuncius.doors.zeromq.door import ZeromqDoor
@@ -78,11 +79,17 @@ async def test_correlated_requests(node: Node) -> None:
         assert await peer.ask("u ann news") == "a"
 
 
+async def keep(node: Node, topic: str) -> None:
+    """Keep a topic's messages when they are confirmed: a test may ask for them again at any time."""
+    await node.broker.topics.set_retention(topic, Retention("forever"))
+
+
 async def test_many_clients(node: Node) -> None:
     """Many clients at once are all served, each by its own count; one that waits holds up nobody."""
     peers = [Peer(node) for _ in range(40)]
     try:
         assert await peers[0].ask("s reader news") == "a -1"
+        await keep(node, "news")
         await peers[0].send(b"g reader news 380 wait=30")
 
         async def publish(number: int) -> None:
@@ -260,6 +267,7 @@ async def test_a_client_that_does_not_read(node: Node, ann: Peer, monkeypatch: p
 
     monkeypatch.setattr(replies.UnreadAnswers, "sent", sent)
     await ann.ask("s ann news")
+    await keep(node, "news")
     body = b"x" * (1 << 20)
     for count in range(1, 5):
         assert await ann.ask_fields("p", "bob", "news", f"{count}", body) == [b"a", b"1"]
@@ -298,6 +306,7 @@ async def test_large_answers_out_of_turn(node: Node, ann: Peer) -> None:
     """Of several clients that ask for much at once, those whose turn comes later have little kept for them
     until then; each gets everything, in order."""
     await ann.ask("s ann news")
+    await keep(node, "news")
     body = b"x" * (1 << 18)
     for count in range(1, 5):
         await ann.ask_fields("p", "bob", "news", f"{count}", body + b"%d" % count)
