@@ -71,7 +71,7 @@ class Broker:
         self.limits = limits or Limits()
         self._onlooker = onlooker
         self._store = Store(dsn, patience=patience, silence=silence, max_memory=self.limits.max_memory)
-        self._signals = Signals()
+        self.signals = Signals()
         self.consumers = Consumers()
         self.counters = Counters()
         self.counters.attach(self._store)
@@ -95,10 +95,10 @@ class Broker:
     @property
     def catalogue(self) -> int:
         """Return a version that rises when topics, partitions or subscriptions appear, end or move."""
-        return self._signals.catalogue
+        return self.signals.catalogue
 
     async def start(self) -> None:
-        store, signals = self._store, self._signals
+        store, signals = self._store, self.signals
         await store.open()
         self._listener = Listener(store, signals, deaf=self._onlooker)
         self._listener.on_catalogue = self._catalogue_changed
@@ -198,4 +198,4 @@ class Broker:
         self._tails.forget()
         self.actors.forget()
         self.consuming.look_again()
-        self._signals.raise_for_catalogue()
+        self.signals.raise_for_catalogue()

@@ -41,6 +41,7 @@ class Exchange:
         "_send",
         "accepted",
         "begun",
+        "caller",
         "closing",
         "connection",
         "cycle",
@@ -56,6 +57,7 @@ class Exchange:
     ) -> None:
         self.scope = scope
         self.connection: HttpConnection = scope[CONNECTION]
+        self.caller: Caller = self.connection.caller
         self.cycle: Any = self.connection.answering
         self.accepted = 0
         self.headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))
@@ -68,10 +70,6 @@ class Exchange:
         """Adds the headers with which pages of another site may read the answer."""
         self.begun = False
         self.status = 500
-
-    @property
-    def caller(self) -> Caller:
-        return self.connection.caller
 
     @property
     def method(self) -> str:

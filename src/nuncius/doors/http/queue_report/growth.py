@@ -32,15 +32,16 @@ class TopicGrowth:
         self._broker = broker
         self._threshold = threshold  # 0: never grow
         self._topics: dict[str, _Known] = {}
-        self._catalogue = broker.catalogue
+        self._signals = broker.signals
+        self._catalogue = broker.signals.catalogue
 
     def is_due(self, topic: str, placed: Placed, count: int) -> bool:
         """Return whether the topic may have to grow, after these entries were placed. The caller must then
         call `grow`; no other call returns True before that has ended."""
         if not self._threshold:
             return False
-        if self._catalogue != self._broker.catalogue:  # the topic may be a new one of the same name
-            self._catalogue = self._broker.catalogue
+        if self._catalogue != self._signals.catalogue:  # the topic may be a new one of the same name
+            self._catalogue = self._signals.catalogue
             self._topics.clear()
         known = self._topics.get(topic)
         if known is None:
