@@ -304,7 +304,7 @@ def test_socket_directory_of_a_stranger(data_dir: Path, monkeypatch: pytest.Monk
     (socket_dir,) = data_dir.parent.glob("nuncius-*")
     embedded.stop(directory)
     socket_dir.mkdir(mode=0o755)
-    with pytest.raises(ServerStartError, match="somebody else"):
+    with pytest.raises(ServerStartError, match="another user"):
         embedded.start(directory)
 
 

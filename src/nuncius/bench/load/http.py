@@ -135,6 +135,7 @@ async def produce_batch(port: int, seconds: float) -> dict[str, float]:
     topic = new_topic()
     body = {"messages": [{"body": TEXT}] * BATCH}
     what = request("POST", f"/v1/topics/{topic}/messages/batch", body)
+    await fill(port, topic, BATCH)  # makes the topic, however short the warm-up is
     await _own(port, [what], BATCHES_IN_FLIGHT, seconds / 4)  # warm up
     before = await stored(port, topic)
     load = await generate(port, [what], BATCHES_IN_FLIGHT, seconds)

@@ -31,7 +31,8 @@ from nuncius.doors.telesto.requests import (
     wire_message,
 )
 from nuncius.doors.telesto.table import Answer, Dialect, ErrorType, Request
-from nuncius.doors.telesto.trace import NodeTrace, Stopwatch, TracedLine
+from nuncius.doors.telesto.trace import NodeTrace, Stopwatch
+from nuncius.doors.telesto.traced_line import TracedLine
 from nuncius.doors.wire import Wire
 
 log = logging.getLogger(__name__)

@@ -10,13 +10,9 @@ import os
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from nuncius.doors.replies import Reply, RequestLine, UnreadAnswers
-from nuncius.doors.wire import Wire
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -142,20 +138,3 @@ class Stopwatch:
 
     def sent(self) -> None:
         self._trace.add(*self._current, self._began, self._stored, time.perf_counter_ns())
-
-
-class TracedLine(RequestLine[Reply]):
-    """RequestLine that notes when each answer is sent."""
-
-    __slots__ = ("_watch",)
-
-    def __init__(
-        self, wire: Wire, begin: Callable[[Reply], bool], unread: UnreadAnswers, watch: Stopwatch
-    ) -> None:
-        super().__init__(wire, begin, unread)
-        self._watch = watch
-
-    def _leave(self, reply: Reply, data: bytes) -> None:
-        super()._leave(reply, data)
-        if data:
-            self._watch.sent()
