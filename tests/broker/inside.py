@@ -26,7 +26,7 @@ async def until_waiting_for(broker: Broker, queue_id: int, count: int = 1) -> No
 
 def readers(broker: Broker) -> int:
     """How many readers of topics wait."""
-    calls = [call for calls in broker._signals._watching.values() for call in calls]  # noqa: SLF001
+    calls = [call for calls in broker.signals._watching.values() for call in calls]  # noqa: SLF001
     return sum(bool(getattr(call.__self__, "_waiters", None)) for call in calls)  # type: ignore[attr-defined]
 
 
@@ -37,7 +37,7 @@ async def until_nodes(count: int, *brokers: Broker) -> None:
 
 async def until_heard(broker: Broker, connection: Connection) -> None:
     """Returns when the broker has heard all that was committed so far: news come in the order of commits."""
-    signals = broker._signals  # noqa: SLF001
+    signals = broker.signals
     before = signals.version(LAST) - signals.version(NONE)
     await connection.execute("select pg_notify('nuncius', $1)", f"t{LAST}")
     await until(lambda: signals.version(LAST) - signals.version(NONE) > before)

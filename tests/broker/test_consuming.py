@@ -92,7 +92,7 @@ async def test_an_older_fetch_is_not_shared(
     who = await consumer(broker)
     reader = await broker.subscriptions.cursor(await broker.subscriptions.subscribe("t", "sue"))
     member = await broker.groups.join("t", "sue", "m", 60)
-    monkeypatch.setattr(broker._signals, "raise_for", lambda _: None)  # noqa: SLF001
+    monkeypatch.setattr(broker.signals, "raise_for", lambda _: None)
     gate = gate_fetches(broker)
     looking = asyncio.ensure_future(reader.look(10))
     await until(lambda: asked(broker))

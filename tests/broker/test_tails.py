@@ -123,7 +123,7 @@ async def test_broken_connection(broker: Broker, connection: Connection) -> None
 async def test_memory_is_bounded(broker: Broker, partition: int) -> None:
     """What was fetched longest ago is dropped when there is too much; headers and keys count, too."""
     most = 3 * (PER_CHUNK + PER_ENTRY + 1000)
-    tails = Tails(broker.topics, broker._signals, most)  # noqa: SLF001
+    tails = Tails(broker.topics, broker.signals, most)
     for n in range(6):
         await broker.topics.publish(
             "news", [b"x" * 400], keys=["k" * 300], headers=['{"h": "%s"}' % ("h" * 291)]

@@ -84,7 +84,7 @@ async def test_what_is_visible_before_its_place_is_known(
         broker.topics.publish_soon(topic, [body], answers.append, caller=SENDER)
 
     def is_visible() -> bool:
-        broker._signals.raise_for(second.subscription.topic.topic_id)  # noqa: SLF001
+        broker.signals.raise_for(second.subscription.topic.topic_id)
         return second.cursor.fetched_to(1) == 1
 
     try:

@@ -200,7 +200,7 @@ async def test_events_end_with_the_door(node: Node) -> None:
     await peer.head()
     waiting = asyncio.ensure_future(node.get(f"{PATH}/sue/messages?wait=50"))
     topic_id = (await node.broker.topics.existing("t")).topic_id
-    await until(lambda: len(node.broker._signals._watching.get(topic_id, ())) == 2)  # noqa: SLF001
+    await until(lambda: len(node.broker.signals._watching.get(topic_id, ())) == 2)  # noqa: SLF001
     async with asyncio.timeout(40):
         await node.door.close()
         with pytest.raises(EOFError):
@@ -229,7 +229,7 @@ async def test_a_client_that_goes_is_not_waited_for(node: Node) -> None:
     """Nothing of a reader stays behind when its connection ends."""
     await node.post(PATH, {"name": "sue"})
     topic_id = (await node.broker.topics.existing("t")).topic_id
-    waiting = node.broker._signals._watching  # noqa: SLF001
+    waiting = node.broker.signals._watching  # noqa: SLF001
     for path in ("events", "messages?wait=50"):
         peer = await node.connect()
         await peer.send("GET", f"{PATH}/sue/{path}")

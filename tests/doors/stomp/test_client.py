@@ -15,8 +15,8 @@ from doors.stomp.peer import Node, stranger
 from nuncius.cli.commands.programs.stomp_client import Trial, TrialFailed
 
 CONNECTED = b"CONNECTED\n\n\0"
-REFUSED = b"not a valid destination"
-REFUSED = b"ERROR\nmessage:TrialFailed to add message\n\n\0"
+BAD_DESTINATION = b"not a valid destination"
+REFUSED = b"ERROR\nmessage:Failed to add message\n\n\0"
 
 
 async def test_all_is_well(node: Node) -> None:
@@ -69,7 +69,7 @@ async def server(answer: Callable[[bytes], bytes | None]) -> AsyncIterator[int]:
         try:
             while True:
                 frame = await reader.readuntil(b"\0")
-                said = answer(b"ASK" if REFUSED in frame else frame.partition(b"\n")[0])
+                said = answer(b"ASK" if BAD_DESTINATION in frame else frame.partition(b"\n")[0])
                 if said is None:
                     break
                 writer.write(said)

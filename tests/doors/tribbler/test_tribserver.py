@@ -292,7 +292,7 @@ async def test_a_tribble_wakes_readers_without_a_notification(
     heard: list[object] = []
     await connection.add_listener("nuncius", lambda *news: heard.append(news[3]))
     woken = asyncio.Event()
-    broker._signals.watch(topic.topic_id, woken.set)  # noqa: SLF001
+    broker.signals.watch(topic.topic_id, woken.set)
     assert await status(caller, "PostTribble", PostTribbleArgs("galileo", "rings")) == OK
     await woken.wait()
     await broker.store.query("select pg_notify('nuncius', 'n')")  # later than any notification of the tribble

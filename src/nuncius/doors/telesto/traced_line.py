@@ -8,7 +8,7 @@ from nuncius.doors.wire import Wire
 
 
 class TracedLine(RequestLine[Reply]):
-    """RequestLine that notes when each answer is sent."""
+    """Note when each answer is sent."""
 
     __slots__ = ("_watch",)
 
