@@ -96,6 +96,7 @@ class _Link(asyncio.Protocol):
         self._open.clear()
         if not self.connected.done():
             self.connected.set_exception(OSError(reason))
+            self.connected.exception()  # if the attempt was given up, nothing else asks for it
 
     def _flush(self) -> None:
         if not self.is_lost:
