@@ -1,5 +1,5 @@
 -- Reliable publish/subscribe, as its report has it: a publisher says which of its messages this is, a
--- subscriber which one it wants next. Names come in and are looked up here, so that nobody goes by yesterday's
+-- subscriber which one it wants next. Names come in and are looked up here, so that no call goes by an outdated
 -- catalogue.
 
 -- The topic of that name. One that is made here keeps entries until all its subscribers have them.
@@ -18,7 +18,7 @@ begin
             update nuncius.topics set retention = 'subscribers' where topic_id = v_id;
             return v_id;
         exception when unique_violation then
-            null;  -- somebody was faster
+            null;  -- another call was faster
         end;
     end loop;
 end $$;
@@ -28,8 +28,8 @@ end $$;
 --   codes: 0 stored   1 another count is due   -2 the topic has changed, try again   -3 busy, see take_locks
 --     -5 its partition is in another store
 --   registered: the publisher's count in the topic;  subscribers: how many the topic has;  topic_ids
--- It keeps what publish_many promises. That one is made for few publishers who send much at once; here
--- everybody sends one, and a look at each in turn would take three times as long. A publisher keeps to one
+-- It keeps what publish_many promises. That one is made for few publishers that send much at once; here
+-- each sends one, and a look at each in turn would take three times as long. A publisher keeps to one
 -- partition of a topic here, so the lock of the partition is the lock of its count as well.
 create or replace function nuncius.publish_in_turn(
     p_topics text[], p_publishers text[], p_counts bigint[], p_bodies bytea[], p_wait boolean default true,
@@ -80,7 +80,7 @@ begin
         v_busy := nuncius.take_locks(78001, v_partitions, topic_ids, p_wait);
     end if;
 
-    -- From here on nobody else adds to these partitions; and what was deleted while we waited is not there any
+    -- From here on no other call adds to these partitions; and what was deleted while we waited is not there any
     -- more. Counts are looked for from the one before the first that is wanted: that is where they are, and a
     -- scan from the end would read a page of earlier ones.
     select array_agg(case when f.code = 1 and f.alone and f.count = f.registered + 1 then 0 else f.code end),
